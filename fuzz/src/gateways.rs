@@ -2,7 +2,7 @@
 
 use lighty_wire::cgi::{CgiFault, CgiHead, Head, HeadLimits, Params, parse_head};
 use lighty_wire::fastcgi::app::{self, RequestDecoder};
-use lighty_wire::fastcgi::{self, Begin, Decoder, Event, FastcgiFault, Role};
+use lighty_wire::fastcgi::{self, Begin, Decoder, FastcgiEvent, FastcgiFault, Role};
 use lighty_wire::{scgi, uwsgi};
 
 /// Most bytes of header that the targets allow, so that limits are met.
@@ -19,7 +19,7 @@ pub fn fastcgi_response(data: &[u8]) {
 }
 
 /// Output, standard error, all other events, bytes used, fault.
-type Answer = (Vec<u8>, Vec<u8>, Vec<Event>, usize, Option<FastcgiFault>);
+type Answer = (Vec<u8>, Vec<u8>, Vec<FastcgiEvent>, usize, Option<FastcgiFault>);
 
 fn answer_in_pieces(input: &[u8], step: usize) -> Answer {
     let mut decoder = Decoder::new();
@@ -36,8 +36,8 @@ fn answer_in_pieces(input: &[u8], step: usize) -> Answer {
             used += step.consumed;
             match step.event {
                 None => break,
-                Some(Event::Stdout(range)) => output.extend_from_slice(&rest[range]),
-                Some(Event::Stderr(range)) => log.extend_from_slice(&rest[range]),
+                Some(FastcgiEvent::Stdout(range)) => output.extend_from_slice(&rest[range]),
+                Some(FastcgiEvent::Stderr(range)) => log.extend_from_slice(&rest[range]),
                 Some(other) => others.push(other),
             }
             rest = &rest[step.consumed..];
@@ -79,7 +79,7 @@ enum Said {
     Params(Pairs),
     Stdin(Vec<u8>),
     Asked(Vec<Vec<u8>>),
-    Other(app::Event),
+    Other(app::FastcgiRequestEvent),
 }
 
 fn request_in_pieces(input: &[u8], step: usize) -> (Vec<Said>, Option<FastcgiFault>) {
@@ -93,13 +93,17 @@ fn request_in_pieces(input: &[u8], step: usize) -> (Vec<Said>, Option<FastcgiFau
             };
             let Some(event) = step.event else { break };
             match (event, said.last_mut()) {
-                (app::Event::Stdin(range), Some(Said::Stdin(body))) => {
+                (app::FastcgiRequestEvent::Stdin(range), Some(Said::Stdin(body))) => {
                     body.extend_from_slice(&rest[range]);
                 }
-                (app::Event::Stdin(range), _) => said.push(Said::Stdin(rest[range].to_vec())),
-                (app::Event::Begin(begin), _) => said.push(Said::Begin(begin)),
-                (app::Event::Params, _) => said.push(Said::Params(owned(decoder.params()))),
-                (app::Event::GetValues, _) => {
+                (app::FastcgiRequestEvent::Stdin(range), _) => {
+                    said.push(Said::Stdin(rest[range].to_vec()))
+                }
+                (app::FastcgiRequestEvent::Begin(begin), _) => said.push(Said::Begin(begin)),
+                (app::FastcgiRequestEvent::Params, _) => {
+                    said.push(Said::Params(owned(decoder.params())))
+                }
+                (app::FastcgiRequestEvent::GetValues, _) => {
                     said.push(Said::Asked(decoder.asked().map(<[u8]>::to_vec).collect()));
                 }
                 (other, _) => said.push(Said::Other(other)),
@@ -163,10 +167,10 @@ fn head_in_pieces(input: &[u8], step: usize) -> Result<Option<(usize, CgiHead)>,
 
 /// SCGI variables that are understood are written again as they were.
 pub fn scgi(data: &[u8]) {
-    let mut request = scgi::Request::default();
+    let mut request = scgi::ScgiRequest::default();
     let result = scgi::parse_request(data, &mut request);
     for len in 0..data.len().min(HEAD_BYTES_MAX) {
-        let early = scgi::parse_request(&data[..len], &mut scgi::Request::default());
+        let early = scgi::parse_request(&data[..len], &mut scgi::ScgiRequest::default());
         assert!(early == Ok(Head::Partial) || early == result, "at {len}");
     }
     let Ok(Head::Complete { consumed }) = result else { return };
@@ -175,7 +179,7 @@ pub fn scgi(data: &[u8]) {
     let mut writer = scgi::HeadWriter::new(request.content_length, &mut out);
     pairs.iter().for_each(|(name, value)| writer.pair(name, value));
     writer.finish().expect("what was read can be written");
-    let mut again = scgi::Request::default();
+    let mut again = scgi::ScgiRequest::default();
     let result = scgi::parse_request(&out, &mut again);
     assert_eq!(result, Ok(Head::Complete { consumed: out.len() }));
     assert_eq!(again.content_length, request.content_length);
@@ -191,10 +195,10 @@ pub fn scgi(data: &[u8]) {
 
 /// uwsgi variables that are understood are written again as they were.
 pub fn uwsgi(data: &[u8]) {
-    let mut request = uwsgi::Request::default();
+    let mut request = uwsgi::UwsgiRequest::default();
     let result = uwsgi::parse_request(data, &mut request);
     for len in 0..data.len().min(HEAD_BYTES_MAX) {
-        let early = uwsgi::parse_request(&data[..len], &mut uwsgi::Request::default());
+        let early = uwsgi::parse_request(&data[..len], &mut uwsgi::UwsgiRequest::default());
         assert!(early == Ok(Head::Partial) || early == result, "at {len}");
     }
     let Ok(Head::Complete { consumed }) = result else { return };

@@ -5,7 +5,7 @@ use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known};
 use lighty_wire::ajp13::container::{Attribute, Message, Received, RequestDecoder};
 use lighty_wire::ajp13::{
-    AjpFault, Body, Event, PacketSize, Request, ResponseDecoder, encode_request,
+    AjpEvent, AjpFault, AjpRequest, Body, PacketSize, ResponseDecoder, encode_request,
 };
 use lighty_wire::proxy_protocol::{Header, Parsed, ProxyFault, Version, encode, parse};
 
@@ -20,7 +20,7 @@ pub fn ajp13_response(data: &[u8]) {
 /// Events, with body and adjacent body joined.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answer {
-    events: Vec<Event>,
+    events: Vec<AjpEvent>,
     body: Vec<u8>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     content_length: Option<u64>,
@@ -59,7 +59,7 @@ fn feed_answer(
         let step = decoder.feed(rest)?;
         assert!(step.consumed > 0 && step.consumed <= rest.len());
         match step.event {
-            Some(Event::Body(range)) => {
+            Some(AjpEvent::Body(range)) => {
                 assert!(!range.is_empty() && range.end <= step.consumed);
                 response.body.extend_from_slice(&rest[range]);
             }
@@ -117,7 +117,7 @@ fn write_again(read: &Received) {
             _ => None,
         })
         .collect();
-    let request = Request {
+    let request = AjpRequest {
         method: &read.method,
         path: &read.path,
         query: read.attribute(5),
@@ -128,7 +128,7 @@ fn write_again(read: &Received) {
         is_tls: read.is_tls,
         attributes: &attributes,
         body: read.content_length.map_or(Body::Unknown, Body::Length),
-        ..Request::default()
+        ..AjpRequest::default()
     };
     let mut wire = Vec::new();
     encode_request(&request, fields.iter_known(), PacketSize::MAX, &mut wire)

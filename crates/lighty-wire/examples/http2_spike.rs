@@ -28,14 +28,14 @@ const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const ETAG: &str = "\"4226351417\"";
 
 /// A client's bytes. Its heads are in indexed form, ready to be repeated with another stream id.
-struct Client {
+struct SpikeClient {
     conn: Connection,
     block: Vec<u8>,
     next_id: u32,
     bytes: Vec<u8>,
 }
 
-impl Client {
+impl SpikeClient {
     fn new() -> Self {
         let conn = Connection::client(Limits::default(), 0);
         Self { conn, block: Vec::new(), next_id: 1, bytes: Vec::new() }
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-trait Server {
+trait SpikeServer {
     /// Handles input and returns the number of output bytes.
     fn turn(&mut self, input: &[u8]) -> usize;
 }
@@ -95,7 +95,7 @@ struct Ours {
     paths: usize,
 }
 
-impl Server for Ours {
+impl SpikeServer for Ours {
     fn turn(&mut self, input: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -204,7 +204,7 @@ impl Theirs {
     }
 }
 
-impl Server for Theirs {
+impl SpikeServer for Theirs {
     fn turn(&mut self, input: &[u8]) -> usize {
         {
             let mut wire = self.wire.borrow_mut();
@@ -240,9 +240,9 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let which = args.next().unwrap_or_default();
     let rounds: u32 = args.next().and_then(|text| text.parse().ok()).unwrap_or(100_000);
-    let mut client = Client::new();
+    let mut client = SpikeClient::new();
     let first = client.first().to_vec();
-    let mut server: Box<dyn Server> = match which.as_str() {
+    let mut server: Box<dyn SpikeServer> = match which.as_str() {
         "ours" => {
             let conn = Connection::server(Limits { requests_max: 0, ..Limits::default() }, 0);
             Box::new(Ours { conn, fields: Fields::new(), output: Vec::new(), paths: 0 })

@@ -16,7 +16,7 @@
 //! empty packet ends the body. [`RequestBody`] tracks this.
 //!
 //! The protocol's only authentication is the `secret`, and a container trusts all data sent to it
-//! (CVE-2020-1938): [`Request::secret`].
+//! (CVE-2020-1938): [`AjpRequest::secret`].
 //!
 //! Reading order: [`request`] (requests) · [`body`] (flow control of request bodies) · [`response`]
 //! (responses) · [`container`] (the other side, for scripted peers and fuzzing) · [`fault`] (the
@@ -33,10 +33,10 @@ pub mod response;
 pub use body::{Body, RequestBody};
 pub use fault::{AjpFault, EncodeFault};
 pub use packet::PacketSize;
-pub use request::{Request, encode_request, needed_bytes};
-pub use response::{Event, ResponseDecoder, Step};
+pub use request::{AjpRequest, encode_request, needed_bytes};
+pub use response::{AjpEvent, AjpStep, ResponseDecoder};
 
-/// Tests that a container is alive; it responds with [`Event::Pong`].
+/// Tests that a container is alive; it responds with [`AjpEvent::Pong`].
 pub const CPING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
 /// Default limit on response fields.

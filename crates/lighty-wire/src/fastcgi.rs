@@ -15,7 +15,7 @@ mod fault;
 pub mod pairs;
 pub mod record;
 
-pub use decode::{Decoder, EndRequest, Event, ProtocolStatus, Step, Values};
+pub use decode::{Decoder, EndRequest, FastcgiEvent, FastcgiStep, ProtocolStatus, Values};
 pub use encode::{Begin, ParamsWriter, Role};
 pub use fault::FastcgiFault;
 

@@ -112,13 +112,13 @@ impl<'a> HeadWriter<'a> {
 
 /// The variables of a request, as parsed by an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct ScgiRequest<'a> {
     /// Length of the body that follows, in bytes.
     pub content_length: u64,
     content: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> ScgiRequest<'a> {
     /// Names and values in order, `CONTENT_LENGTH` and `SCGI` included.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.content;
@@ -130,7 +130,7 @@ impl<'a> Request<'a> {
 ///
 /// # Errors
 /// [`ScgiFault`], as soon as it is certain.
-pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, ScgiFault> {
+pub fn parse_request<'a>(buf: &'a [u8], out: &mut ScgiRequest<'a>) -> Result<Head, ScgiFault> {
     let prefix = &buf[..buf.len().min(PREFIX_LEN)];
     let Some(colon) = memchr(b':', prefix) else {
         check_size_digits(prefix)?;
@@ -169,12 +169,12 @@ fn check_size_digits(digits: &[u8]) -> Result<usize, ScgiFault> {
     Ok(len)
 }
 
-fn read_variables(content: &[u8]) -> Result<Request<'_>, ScgiFault> {
+fn read_variables(content: &[u8]) -> Result<ScgiRequest<'_>, ScgiFault> {
     let nuls = content.iter().filter(|byte| **byte == 0).count();
     if content.last() != Some(&0) || nuls % 2 != 0 {
         return Err(ScgiFault::Pairs);
     }
-    let request = Request { content_length: 0, content };
+    let request = ScgiRequest { content_length: 0, content };
     let first = request.pairs().next().filter(|(name, _)| *name == CONTENT_LENGTH);
     let length = first.and_then(|(_, value)| decimal::parse(value));
     let content_length = length.ok_or(ScgiFault::ContentLength)?;
@@ -191,7 +191,7 @@ fn read_variables(content: &[u8]) -> Result<Request<'_>, ScgiFault> {
     if version != Some(b"1") {
         return Err(ScgiFault::Version);
     }
-    Ok(Request { content_length, ..request })
+    Ok(ScgiRequest { content_length, ..request })
 }
 
 fn split_nul<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

@@ -25,7 +25,7 @@ fn parse_pieces(pieces: &[&[u8]]) -> Result<Option<(usize, u64, Owned)>, ScgiFau
     let mut buf = Vec::new();
     for piece in pieces {
         buf.extend_from_slice(piece);
-        let mut request = Request::default();
+        let mut request = ScgiRequest::default();
         if let Head::Complete { consumed } = parse_request(&buf, &mut request)? {
             let pairs = request.pairs().map(|(name, value)| (name.to_vec(), value.to_vec()));
             return Ok(Some((consumed, request.content_length, pairs.collect())));

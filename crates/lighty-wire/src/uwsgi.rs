@@ -91,13 +91,13 @@ impl<'a> VarsWriter<'a> {
 
 /// The variables of a request, as parsed by an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct UwsgiRequest<'a> {
     /// The plugin that the packet is for.
     pub modifiers: Modifiers,
     content: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> UwsgiRequest<'a> {
     /// Names and values in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.content;
@@ -109,7 +109,7 @@ impl<'a> Request<'a> {
 ///
 /// # Errors
 /// [`UwsgiFault::Truncated`].
-pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, UwsgiFault> {
+pub fn parse_request<'a>(buf: &'a [u8], out: &mut UwsgiRequest<'a>) -> Result<Head, UwsgiFault> {
     let Some((&[first, low, high, second], rest)) = buf.split_first_chunk() else {
         return Ok(Head::Partial);
     };
@@ -119,7 +119,7 @@ pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, U
     while !unread.is_empty() {
         split_text(&mut unread).and(split_text(&mut unread)).ok_or(UwsgiFault::Truncated)?;
     }
-    *out = Request { modifiers: Modifiers { first, second }, content };
+    *out = UwsgiRequest { modifiers: Modifiers { first, second }, content };
     Ok(Head::Complete { consumed: HEADER_LEN + len })
 }
 

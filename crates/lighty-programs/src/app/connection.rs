@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use lighty_io::transport::Stream;
-use lighty_wire::fastcgi::app::{self, Event, RequestDecoder};
+use lighty_wire::fastcgi::app::{self, FastcgiRequestEvent, RequestDecoder};
 use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, Role, Values};
 
 use super::{Application, ApplicationRequest, Response, SharedApplication};
@@ -98,9 +98,9 @@ impl<A: Application> ApplicationConnection<'_, A> {
     }
 
     /// Handles an event; false if the connection must be closed.
-    async fn take(&mut self, event: Event, input: &[u8]) -> bool {
+    async fn take(&mut self, event: FastcgiRequestEvent, input: &[u8]) -> bool {
         match event {
-            Event::Begin(begin) => {
+            FastcgiRequestEvent::Begin(begin) => {
                 self.keeps = begin.keep_conn;
                 self.state = RequestProgress::Arriving;
                 self.body.clear();
@@ -109,21 +109,21 @@ impl<A: Application> ApplicationConnection<'_, A> {
                     return self.keeps;
                 }
             }
-            Event::Params => {}
-            Event::Stdin(range) => self.take_body(&input[range]),
-            Event::EndOfStdin => {
+            FastcgiRequestEvent::Params => {}
+            FastcgiRequestEvent::Stdin(range) => self.take_body(&input[range]),
+            FastcgiRequestEvent::EndOfStdin => {
                 self.answer().await;
                 return self.keeps && !*self.shared.stopping.borrow();
             }
-            Event::Abort => {
+            FastcgiRequestEvent::Abort => {
                 self.end(ProtocolStatus::RequestComplete, 1);
                 return self.keeps;
             }
-            Event::Refuse(id, protocol_status) => {
+            FastcgiRequestEvent::Refuse(id, protocol_status) => {
                 let end = EndRequest { app_status: 0, protocol_status };
                 app::push_end_request(id, end, &mut self.out);
             }
-            Event::GetValues => {
+            FastcgiRequestEvent::GetValues => {
                 let most = u32::try_from(self.shared.limits.connections_max).unwrap_or(u32::MAX);
                 let values = Values {
                     max_conns: Some(most),
@@ -132,7 +132,9 @@ impl<A: Application> ApplicationConnection<'_, A> {
                 };
                 app::push_values(self.decoder.asked(), &values, &mut self.out);
             }
-            Event::UnknownType(number) => app::push_unknown_type(number, &mut self.out),
+            FastcgiRequestEvent::UnknownType(number) => {
+                app::push_unknown_type(number, &mut self.out)
+            }
         }
         true
     }

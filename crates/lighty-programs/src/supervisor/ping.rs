@@ -8,7 +8,7 @@ use std::time::Duration;
 use lighty_io::connect::{ConnectOptions, Target, connect};
 use lighty_io::listen::BindSpec;
 use lighty_io::transport::Stream;
-use lighty_wire::fastcgi::{Begin, Decoder, Event, FastcgiFault, Role, encode};
+use lighty_wire::fastcgi::{Begin, Decoder, FastcgiEvent, FastcgiFault, Role, encode};
 
 use super::Ping;
 
@@ -78,9 +78,13 @@ async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), Pin
             let step = decoder.feed(rest).map_err(PingFault::Protocol)?;
             rest = &rest[step.consumed..];
             match step.event {
-                Some(Event::Values(_) | Event::UnknownType(_) | Event::Stdout(_)) => return Ok(()),
-                Some(Event::End(_)) => return Err(PingFault::Closed),
-                Some(Event::Stderr(_) | Event::EndOfStdout) => {}
+                Some(
+                    FastcgiEvent::Values(_)
+                    | FastcgiEvent::UnknownType(_)
+                    | FastcgiEvent::Stdout(_),
+                ) => return Ok(()),
+                Some(FastcgiEvent::End(_)) => return Err(PingFault::Closed),
+                Some(FastcgiEvent::Stderr(_) | FastcgiEvent::EndOfStdout) => {}
                 None => break,
             }
         }

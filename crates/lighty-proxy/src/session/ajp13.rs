@@ -43,7 +43,7 @@ pub(super) fn session(secret: &Option<Arc<str>>, packet_bytes: &usize) -> AjpSes
 }
 
 impl AjpSession {
-    fn feed(&mut self, input: &[u8]) -> Result<ajp13::Step, FaultReport> {
+    fn feed(&mut self, input: &[u8]) -> Result<ajp13::AjpStep, FaultReport> {
         self.decoder.feed(input).map_err(|fault| {
             let limit = match fault {
                 AjpFault::PacketTooLarge => " (proxy-core.ajp-packet-size)",
@@ -57,10 +57,10 @@ impl AjpSession {
     }
 
     /// Translates an event of the decoder, in the head or the body.
-    fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, FaultReport> {
+    fn on_event(&mut self, event: Option<ajp13::AjpEvent>) -> Result<Event, FaultReport> {
         Ok(match event {
-            Some(ajp13::Event::Headers) => Event::Head,
-            Some(ajp13::Event::Body(range)) => {
+            Some(ajp13::AjpEvent::Headers) => Event::Head,
+            Some(ajp13::AjpEvent::Body(range)) => {
                 if let Some(left) = &mut self.left {
                     let announced = self.decoder.content_length().unwrap_or(0);
                     let came = range.len() as u64;
@@ -73,18 +73,18 @@ impl AjpSession {
                 }
                 Event::Data(range)
             }
-            Some(ajp13::Event::GetBody { len }) => {
+            Some(ajp13::AjpEvent::GetBody { len }) => {
                 self.body.on_get_body(len).map_err(|fault| malformed(fault.words()))?;
                 Event::More
             }
-            Some(ajp13::Event::End { reuse }) => {
+            Some(ajp13::AjpEvent::End { reuse }) => {
                 if self.left.is_some_and(|left| left > 0) {
                     return Err(cut_short(self.decoder.content_length(), self.left));
                 }
                 self.reuse = reuse;
                 Event::Done
             }
-            Some(ajp13::Event::Flush | ajp13::Event::Pong) | None => Event::More,
+            Some(ajp13::AjpEvent::Flush | ajp13::AjpEvent::Pong) | None => Event::More,
         })
     }
 }
@@ -121,7 +121,7 @@ impl Session for AjpSession {
         let environment = &upstream_request.ex.environment;
         let key_bits = environment.get(b"SSL_CIPHER_USEKEYSIZE");
         let (path, query) = upstream_request.words.split_target();
-        let ajp = ajp13::Request {
+        let ajp = ajp13::AjpRequest {
             method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
             version: request.version,
             path,
@@ -140,7 +140,7 @@ impl Session for AjpSession {
             auth_type: environment.get(b"AUTH_TYPE"),
             secret: self.secret.as_deref().map(str::as_bytes),
             body,
-            ..ajp13::Request::default()
+            ..ajp13::AjpRequest::default()
         };
         let fields = || upstream_request.fields().chain(upstream_request.words.extra.iter_known());
         ajp13::encode_request(&ajp, fields(), self.size, out).map_err(|fault| match fault {

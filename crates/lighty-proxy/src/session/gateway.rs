@@ -174,18 +174,18 @@ impl GatewaySession {
             at += step.consumed;
             match step.event {
                 None => break,
-                Some(fastcgi::Event::Stdout(range)) => {
+                Some(fastcgi::FastcgiEvent::Stdout(range)) => {
                     self.output.extend_from_slice(&bytes[range]);
                     if let Some(event) = self.read_output(response)? {
                         return Ok(Step { consumed: at, event });
                     }
                 }
-                Some(fastcgi::Event::Stderr(range)) => {
+                Some(fastcgi::FastcgiEvent::Stderr(range)) => {
                     if self.take_stderr(&bytes[range]) {
                         return Ok(Step { consumed: at, event: Event::Said });
                     }
                 }
-                Some(fastcgi::Event::End(end)) => return Err(without_head(end)),
+                Some(fastcgi::FastcgiEvent::End(end)) => return Err(without_head(end)),
                 Some(_) => {}
             }
         }
@@ -230,16 +230,16 @@ impl GatewaySession {
             at += step.consumed;
             match step.event {
                 None => break,
-                Some(fastcgi::Event::Stdout(range)) => {
+                Some(fastcgi::FastcgiEvent::Stdout(range)) => {
                     at = start + range.start;
                     self.unwrapped = range.len();
                 }
-                Some(fastcgi::Event::Stderr(range)) => {
+                Some(fastcgi::FastcgiEvent::Stderr(range)) => {
                     if self.take_stderr(&input[start + range.start..start + range.end]) {
                         return Ok(Step { consumed: at, event: Event::Said });
                     }
                 }
-                Some(fastcgi::Event::End(_)) => {
+                Some(fastcgi::FastcgiEvent::End(_)) => {
                     if !self.left.is_nothing() {
                         return Err(self.short());
                     }

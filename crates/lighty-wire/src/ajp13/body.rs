@@ -42,7 +42,7 @@ impl RequestBody {
         Self { left, asked, size }
     }
 
-    /// The container requests up to `len` bytes: [`super::Event::GetBody`].
+    /// The container requests up to `len` bytes: [`super::AjpEvent::GetBody`].
     ///
     /// # Errors
     /// [`AjpFault::BodyAskedTwice`] if the previously requested packet has not been sent yet.

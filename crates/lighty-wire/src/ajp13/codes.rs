@@ -95,12 +95,12 @@ const RESPONSE_NAMES: [&str; 11] = [
 
 /// Selects the table of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum CodeTable {
     Request,
     Response,
 }
 
-impl Names {
+impl CodeTable {
     const fn table(self) -> &'static [&'static str] {
         match self {
             Self::Request => &REQUEST_NAMES,
@@ -164,15 +164,15 @@ mod tests {
         assert_eq!(method_code(b"MKACTIVITY"), Some(27));
         assert_eq!((method_code(b"get"), method_code(b"PATCH")), (None, None));
         assert_eq!((method_name(0), method_name(4), method_name(28)), (None, Some("POST"), None));
-        assert_eq!(Names::Request.code(Some(Known::UserAgent), b"User-Agent"), Some(0xA00E));
-        assert_eq!(Names::Response.code(None, b"www-authenticate"), Some(0xA00B));
-        assert_eq!((Names::Response.name(0), Names::Response.name(12)), (None, None));
+        assert_eq!(CodeTable::Request.code(Some(Known::UserAgent), b"User-Agent"), Some(0xA00E));
+        assert_eq!(CodeTable::Response.code(None, b"www-authenticate"), Some(0xA00B));
+        assert_eq!((CodeTable::Response.name(0), CodeTable::Response.name(12)), (None, None));
     }
 
     #[test]
     fn known_names_agree_with_the_table() {
         for (at, name) in REQUEST_NAMES.iter().enumerate() {
-            let code = Names::Request.code(Known::from_bytes(name.as_bytes()), name.as_bytes());
+            let code = CodeTable::Request.code(Known::from_bytes(name.as_bytes()), name.as_bytes());
             assert_eq!(code, Some(0xA001 + at as u16), "{name}");
         }
     }

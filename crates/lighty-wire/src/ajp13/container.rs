@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use lighty_http::fields::trim;
 use lighty_http::{Fields, Known, Status, decimal};
 
-use super::codes::{self, Names};
+use super::codes::{self, CodeTable};
 use super::fault::{AjpFault, EncodeFault};
-use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_CONTAINER, TO_SERVER, Writer};
+use super::packet::{PREFIX_BYTES, PacketSize, PayloadReader, TO_CONTAINER, TO_SERVER, Writer};
 
 /// The response to [`super::CPING`].
 pub const CPONG: [u8; 5] = [b'A', b'B', 0, 1, codes::CPONG];
@@ -130,7 +130,7 @@ impl RequestDecoder {
         if core::mem::take(&mut self.body_is_next) {
             return read_body(payload).map(Message::Body);
         }
-        let mut reader = Reader::new(payload);
+        let mut reader = PayloadReader::new(payload);
         match reader.byte().map_err(|_| AjpFault::PacketEmpty)? {
             codes::FORWARD_REQUEST => {
                 let request = read_request(&mut reader)?;
@@ -154,7 +154,7 @@ fn read_body(payload: &[u8]) -> Result<Vec<u8>, AjpFault> {
     }
 }
 
-fn read_request(reader: &mut Reader<'_>) -> Result<Received, AjpFault> {
+fn read_request(reader: &mut PayloadReader<'_>) -> Result<Received, AjpFault> {
     let code = reader.byte()?;
     let method = codes::method_name(code);
     if method.is_none() && code != codes::METHOD_STORED {
@@ -177,9 +177,9 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Received, AjpFault> {
     if request.method.is_empty() { Err(AjpFault::Method) } else { Ok(request) }
 }
 
-fn read_fields(reader: &mut Reader<'_>, request: &mut Received) -> Result<(), AjpFault> {
+fn read_fields(reader: &mut PayloadReader<'_>, request: &mut Received) -> Result<(), AjpFault> {
     for _ in 0..reader.int()? {
-        let name = reader.name(Names::Request)?;
+        let name = reader.name(CodeTable::Request)?;
         let value = trim(reader.string()?.unwrap_or_default());
         if name.known == Some(Known::ContentLength) {
             let len = decimal::parse(value).ok_or(AjpFault::LengthMalformed)?;
@@ -192,7 +192,7 @@ fn read_fields(reader: &mut Reader<'_>, request: &mut Received) -> Result<(), Aj
     Ok(())
 }
 
-fn read_attributes(reader: &mut Reader<'_>, request: &mut Received) -> Result<(), AjpFault> {
+fn read_attributes(reader: &mut PayloadReader<'_>, request: &mut Received) -> Result<(), AjpFault> {
     loop {
         let attribute = match reader.byte()? {
             codes::ATTRIBUTES_END => return Ok(()),
@@ -236,7 +236,7 @@ pub fn encode_headers(
         packet.string(reason)?;
         packet.int(u16::try_from(fields.len()).map_err(|_| EncodeFault::HeadTooLarge)?);
         for (known, name, value) in fields.iter_known() {
-            packet.field(Names::Response, known, name, value)?;
+            packet.field(CodeTable::Response, known, name, value)?;
         }
         Ok(())
     };

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use lighty_http::Known;
 use lighty_http::fields::is_token_byte;
 
-use super::codes::{NAME_CODE, Names};
+use super::codes::{CodeTable, NAME_CODE};
 use super::fault::{AjpFault, EncodeFault};
 
 /// Bytes before a payload: two of magic, two of length.
@@ -64,17 +64,17 @@ impl Default for PacketSize {
 
 /// Reads a payload from front to back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct PayloadReader<'a> {
     rest: &'a [u8],
 }
 
 /// A field name as it was sent.
-pub(super) struct Name<'a> {
+pub(super) struct SentName<'a> {
     pub(super) known: Option<Known>,
     pub(super) text: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PayloadReader<'a> {
     pub(super) const fn new(payload: &'a [u8]) -> Self {
         Self { rest: payload }
     }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Like [`Reader::string`], but rejects the null string.
+    /// Like [`PayloadReader::string`], but rejects the null string.
     pub(super) fn string_or_fault(&mut self) -> Result<&'a [u8], AjpFault> {
         self.string()?.ok_or(AjpFault::StringNull)
     }
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a field name: a two-byte code, or a string. A string is never so long that its length
     /// looks like a code.
-    pub(super) fn name(&mut self, names: Names) -> Result<Name<'a>, AjpFault> {
+    pub(super) fn name(&mut self, names: CodeTable) -> Result<SentName<'a>, AjpFault> {
         let len = self.int()?;
         let [high, low] = len.to_be_bytes();
         let text = match high {
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         if !is_token(text) {
             return Err(AjpFault::FieldName);
         }
-        Ok(Name { known: Known::from_bytes(text), text })
+        Ok(SentName { known: Known::from_bytes(text), text })
     }
 
     /// Fails if bytes are left.
@@ -215,7 +215,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn field(
         &mut self,
-        names: Names,
+        names: CodeTable,
         known: Option<Known>,
         name: &[u8],
         value: &[u8],
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn strings() {
-        let read = |bytes: &'static [u8]| Reader::new(bytes).string();
+        let read = |bytes: &'static [u8]| PayloadReader::new(bytes).string();
         assert_eq!(read(b"\0\x02ab\0"), Ok(Some(&b"ab"[..])));
         assert_eq!(read(b"\0\0\0"), Ok(Some(&b""[..])));
         assert_eq!(read(b"\xFF\xFF"), Ok(None));
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn names() {
         let read = |bytes: &'static [u8]| {
-            Reader::new(bytes).name(Names::Response).map(|name| (name.known, name.text))
+            PayloadReader::new(bytes).name(CodeTable::Response).map(|name| (name.known, name.text))
         };
         assert_eq!(read(b"\xA0\x03"), Ok((Some(Known::ContentLength), &b"Content-Length"[..])));
         assert_eq!(read(b"\xA0\x09"), Ok((None, &b"Servlet-Engine"[..])));
@@ -321,7 +321,10 @@ mod tests {
         let mut out = Vec::new();
         let mut packet = Writer::begin(TO_SERVER, PacketSize::MAX, &mut out);
         assert_eq!(packet.string(b"a\n"), Err(EncodeFault::Value));
-        assert_eq!(packet.field(Names::Request, None, b"a b", b""), Err(EncodeFault::FieldName));
+        assert_eq!(
+            packet.field(CodeTable::Request, None, b"a b", b""),
+            Err(EncodeFault::FieldName)
+        );
         assert_eq!((packet.string(b"a"), packet.needed_bytes()), (Ok(()), 8));
         assert_eq!((packet.string(&[b'a'; 0xFFFF]), packet.omitted_bytes), (Ok(()), 0x1_0002));
         assert_eq!(packet.needed_bytes(), 8 + 0x1_0002);
@@ -343,7 +346,7 @@ mod tests {
         for (len, fits) in [(0x9FFF, true), (0xA000, false)] {
             let name = std::vec![b'a'; len];
             let field =
-                |p: &mut Writer<'_>| p.field(Names::Request, None, &name, b"").expect("legal");
+                |p: &mut Writer<'_>| p.field(CodeTable::Request, None, &name, b"").expect("legal");
             assert_eq!(written(&field), fits);
         }
     }

@@ -6,13 +6,13 @@ use lighty_http::hop_by_hop::is_hop_by_hop;
 use lighty_http::{Known, Version, decimal};
 
 use super::body::Body;
-use super::codes::{self, Names};
+use super::codes::{self, CodeTable};
 use super::fault::EncodeFault;
 use super::packet::{PacketSize, TO_CONTAINER, Writer};
 
 /// The data of a request besides its fields. Text is sent unchanged.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Request<'a> {
+pub struct AjpRequest<'a> {
     /// The method's name. A method without a code is sent as an attribute.
     pub method: &'a [u8],
     /// The client's version.
@@ -68,7 +68,7 @@ pub struct Request<'a> {
 /// [`EncodeFault`]; `out` is as before then. [`EncodeFault::HeadTooLarge`] if the head does not fit
 /// into one packet: the protocol has no second one for it.
 pub fn encode_request<'f>(
-    request: &Request<'_>,
+    request: &AjpRequest<'_>,
     fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
     size: PacketSize,
     out: &mut Vec<u8>,
@@ -82,7 +82,7 @@ pub fn encode_request<'f>(
 /// The packet size that a request needs, whether or not such packets exist: for a caller that got
 /// [`EncodeFault::HeadTooLarge`].
 pub fn needed_bytes<'f>(
-    request: &Request<'_>,
+    request: &AjpRequest<'_>,
     fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
 ) -> usize {
     let mut out = Vec::new();
@@ -93,7 +93,7 @@ pub fn needed_bytes<'f>(
 }
 
 fn push<'f>(
-    request: &Request<'_>,
+    request: &AjpRequest<'_>,
     fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
     packet: &mut Writer<'_>,
 ) -> Result<(), EncodeFault> {
@@ -127,21 +127,21 @@ fn push_fields<'f>(
     if let Body::Length(len) = body {
         let mut digits = Vec::new();
         decimal::push(len, &mut digits);
-        packet.field(Names::Request, Some(Known::ContentLength), b"content-length", &digits)?;
+        packet.field(CodeTable::Request, Some(Known::ContentLength), b"content-length", &digits)?;
         count += 1;
     }
     for (known, name, value) in fields {
         if known.is_some_and(|known| known == Known::ContentLength || is_hop_by_hop(known)) {
             continue;
         }
-        packet.field(Names::Request, known, name, value)?;
+        packet.field(CodeTable::Request, known, name, value)?;
         count = count.checked_add(1).ok_or(EncodeFault::HeadTooLarge)?;
     }
     packet.patch(position, count);
     Ok(())
 }
 
-fn push_attributes(request: &Request<'_>, packet: &mut Writer<'_>) -> Result<(), EncodeFault> {
+fn push_attributes(request: &AjpRequest<'_>, packet: &mut Writer<'_>) -> Result<(), EncodeFault> {
     push_attribute(codes::SECRET, request.secret, packet)?;
     push_attribute(codes::REMOTE_USER, request.remote_user, packet)?;
     push_attribute(codes::AUTH_TYPE, request.auth_type, packet)?;

@@ -10,14 +10,14 @@ use super::*;
 use crate::ajp13::container::{Attribute, Message, Received, RequestDecoder};
 use crate::ajp13::{AjpFault, CPING};
 
-fn sample() -> Request<'static> {
-    Request {
+fn sample() -> AjpRequest<'static> {
+    AjpRequest {
         method: b"GET",
         path: b"/a%20b",
         remote_addr: b"192.0.2.1",
         server_name: b"a.example",
         server_port: 80,
-        ..Request::default()
+        ..AjpRequest::default()
     }
 }
 
@@ -27,7 +27,7 @@ fn fields(lines: &[(&str, &str)]) -> Fields {
     fields
 }
 
-fn encode(request: &Request<'_>, fields: &Fields) -> Result<Vec<u8>, EncodeFault> {
+fn encode(request: &AjpRequest<'_>, fields: &Fields) -> Result<Vec<u8>, EncodeFault> {
     let mut out = b"before".to_vec();
     let result = encode_request(request, end_to_end(fields), PacketSize::DEFAULT, &mut out);
     assert!(result.is_ok() || out == b"before", "a fault leaves nothing behind");
@@ -62,7 +62,7 @@ fn decode(wire: &[u8], size: PacketSize) -> (Vec<Message>, Option<AjpFault>) {
     first.expect("at least one run")
 }
 
-fn received(request: &Request<'_>, fields: &Fields) -> Received {
+fn received(request: &AjpRequest<'_>, fields: &Fields) -> Received {
     let wire = encode(request, fields).expect("legal");
     match decode(&wire, PacketSize::DEFAULT) {
         (messages, None) => match &messages[..] {
@@ -76,7 +76,7 @@ fn received(request: &Request<'_>, fields: &Fields) -> Received {
 /// Compares with the document, byte by byte.
 #[test]
 fn the_bytes_of_a_request() {
-    let request = Request { query: Some(b"x=1"), secret: Some(b"s"), ..sample() };
+    let request = AjpRequest { query: Some(b"x=1"), secret: Some(b"s"), ..sample() };
     let mut expected = b"\x12\x34\0\x00\x02\x02".to_vec();
     expected.extend_from_slice(b"\0\x08HTTP/1.1\0\0\x06/a%20b\0\0\x09192.0.2.1\0\xFF\xFF");
     expected.extend_from_slice(b"\0\x09a.example\0\0\x50\0\0\x02");
@@ -89,7 +89,7 @@ fn the_bytes_of_a_request() {
 
 #[test]
 fn all_facts_arrive() {
-    let request = Request {
+    let request = AjpRequest {
         method: b"PURGE",
         version: Version::Http10,
         query: Some(b""),
@@ -148,12 +148,12 @@ fn only_the_body_speaks_of_its_length() {
     ];
     for (body, expected) in [(Body::None, None), (Body::Unknown, None), (Body::Length(5), Some(5))]
     {
-        let got = received(&Request { body, ..sample() }, &fields(&lines));
+        let got = received(&AjpRequest { body, ..sample() }, &fields(&lines));
         assert_eq!(got.content_length, expected);
         assert_eq!(got.fields.len(), 1 + usize::from(expected.is_some()));
         // Hop-by-hop fields are dropped even if the caller has not filtered them.
         let (lines, mut out) = (fields(&lines), Vec::new());
-        let request = Request { body, ..sample() };
+        let request = AjpRequest { body, ..sample() };
         encode_request(&request, lines.iter_known(), PacketSize::MAX, &mut out).expect("legal");
         assert_eq!(out, encode(&request, &lines).expect("legal"));
     }
@@ -183,11 +183,11 @@ fn a_head_fits_into_a_packet_or_is_refused() {
 fn nothing_is_smuggled_in_text() {
     for bad in [&b"a\r\nX: y"[..], b"\0", b"\n"] {
         for request in [
-            Request { path: bad, ..sample() },
-            Request { query: Some(bad), ..sample() },
-            Request { remote_user: Some(bad), ..sample() },
-            Request { method: bad, ..sample() },
-            Request { attributes: &[(b"a", b"\r")], ..sample() },
+            AjpRequest { path: bad, ..sample() },
+            AjpRequest { query: Some(bad), ..sample() },
+            AjpRequest { remote_user: Some(bad), ..sample() },
+            AjpRequest { method: bad, ..sample() },
+            AjpRequest { attributes: &[(b"a", b"\r")], ..sample() },
         ] {
             assert_eq!(encode(&request, &Fields::new()), Err(EncodeFault::Value));
         }
@@ -202,7 +202,7 @@ fn nothing_is_smuggled_in_text() {
 fn a_conversation_of_packets() {
     let mut wire = CPING.to_vec();
     wire.extend(
-        encode(&Request { body: Body::Length(3), ..sample() }, &Fields::new()).expect("legal"),
+        encode(&AjpRequest { body: Body::Length(3), ..sample() }, &Fields::new()).expect("legal"),
     );
     wire.extend_from_slice(b"\x12\x34\0\x05\0\x03abc");
     wire.extend_from_slice(&CPING);
@@ -228,7 +228,7 @@ fn what_a_server_must_not_send() {
     assert_eq!(decode(b"\x12\x34\x1F\xFC", PacketSize::DEFAULT), (vec![], None));
     // A body packet that is due, with wrong lengths.
     let head =
-        encode(&Request { body: Body::Length(3), ..sample() }, &Fields::new()).expect("legal");
+        encode(&AjpRequest { body: Body::Length(3), ..sample() }, &Fields::new()).expect("legal");
     for (body, fault) in [
         (&b"\x12\x34\0\x01\0"[..], AjpFault::Truncated),
         (b"\x12\x34\0\x04\0\x03ab", AjpFault::ChunkLength),
@@ -259,7 +259,7 @@ proptest! {
         for (name, value) in &lines {
             sent.push(name.as_bytes(), value.as_bytes());
         }
-        let request = Request {
+        let request = AjpRequest {
             method: method.as_bytes(),
             path: path.as_bytes(),
             query: query.as_deref().map(str::as_bytes),

@@ -19,13 +19,13 @@ use lighty_http::fields::trim;
 use lighty_http::hop_by_hop::is_hop_by_hop;
 use lighty_http::{Fields, Known, Status, decimal};
 
-use super::codes::{self, Names};
+use super::codes::{self, CodeTable};
 use super::fault::AjpFault;
-use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_SERVER};
+use super::packet::{PREFIX_BYTES, PacketSize, PayloadReader, TO_SERVER};
 
 /// A message from the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum AjpEvent {
     /// The response head: [`ResponseDecoder::status`], [`ResponseDecoder::fields`].
     Headers,
     /// Body, as a range of the input.
@@ -48,11 +48,11 @@ pub enum Event {
 
 /// Result of [`ResponseDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct AjpStep {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
     /// Their meaning; `None` if they are part of an incomplete message.
-    pub event: Option<Event>,
+    pub event: Option<AjpEvent>,
 }
 
 /// The protocol state, named by the messages that are allowed.
@@ -72,7 +72,7 @@ enum Phase {
 
 /// Position of the next byte within a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PacketPosition {
     /// In the prefix, the code, or the length of a chunk.
     Front,
     /// In the payload of a message that is being collected.
@@ -94,7 +94,7 @@ const FRONT_BYTES: usize = PREFIX_BYTES + 3;
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     phase: Phase,
-    place: Place,
+    place: PacketPosition,
     fault: Option<AjpFault>,
     size: PacketSize,
     fields_max: u16,
@@ -113,7 +113,7 @@ impl ResponseDecoder {
     pub const fn new(size: PacketSize, fields_max: u16) -> Self {
         Self {
             phase: Phase::Idle,
-            place: Place::Front,
+            place: PacketPosition::Front,
             fault: None,
             size,
             fields_max,
@@ -169,7 +169,7 @@ impl ResponseDecoder {
     /// True between messages. The connection is reusable only then.
     #[must_use]
     pub fn is_between_packets(&self) -> bool {
-        self.fault.is_none() && self.place == Place::Front && self.front_len == 0
+        self.fault.is_none() && self.place == PacketPosition::Front && self.front_len == 0
     }
 
     /// The actual and the expected value of a fault whose message does not contain them.
@@ -203,7 +203,7 @@ impl ResponseDecoder {
     ///
     /// # Errors
     /// [`AjpFault`]; the connection is unusable afterwards.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Step, AjpFault> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<AjpStep, AjpFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -212,49 +212,49 @@ impl ResponseDecoder {
 
     fn begin(&mut self, phase: Phase) {
         self.phase = phase;
-        self.place = Place::Front;
+        self.place = PacketPosition::Front;
         self.front_len = 0;
         self.payload.clear();
     }
 
-    fn run(&mut self, input: &[u8]) -> Result<Step, AjpFault> {
+    fn run(&mut self, input: &[u8]) -> Result<AjpStep, AjpFault> {
         let mut at = 0;
         while at < input.len() {
             let rest = &input[at..];
             let event = match self.place {
-                Place::Front => {
+                PacketPosition::Front => {
                     at += 1;
                     self.take_front(rest[0])?
                 }
-                Place::Payload { left } => {
+                PacketPosition::Payload { left } => {
                     let len = rest.len().min(usize::from(left));
                     at += len;
                     self.take_payload(&rest[..len], left)?
                 }
-                Place::Chunk { left, tail } => {
+                PacketPosition::Chunk { left, tail } => {
                     let len = rest.len().min(usize::from(left));
                     self.place = after_chunk(left - len as u16, tail);
                     let data = at..at + len;
-                    return Ok(Step { consumed: data.end, event: Some(Event::Body(data)) });
+                    return Ok(AjpStep { consumed: data.end, event: Some(AjpEvent::Body(data)) });
                 }
-                Place::Tail { was_empty } => {
+                PacketPosition::Tail { was_empty } => {
                     at += 1;
-                    self.place = Place::Front;
+                    self.place = PacketPosition::Front;
                     match rest[0] {
-                        0 => was_empty.then_some(Event::Flush),
+                        0 => was_empty.then_some(AjpEvent::Flush),
                         _ => return Err(AjpFault::StringEnd),
                     }
                 }
             };
             if event.is_some() {
-                return Ok(Step { consumed: at, event });
+                return Ok(AjpStep { consumed: at, event });
             }
         }
-        Ok(Step { consumed: at, event: None })
+        Ok(AjpStep { consumed: at, event: None })
     }
 
     /// Handles one byte of prefix, code or chunk length.
-    fn take_front(&mut self, byte: u8) -> Result<Option<Event>, AjpFault> {
+    fn take_front(&mut self, byte: u8) -> Result<Option<AjpEvent>, AjpFault> {
         let at = usize::from(self.front_len);
         self.front[at] = byte;
         self.front_len += 1;
@@ -291,7 +291,7 @@ impl ResponseDecoder {
     }
 
     /// Checks that this message is allowed now, and starts it.
-    fn take_code(&mut self, code: u8) -> Result<Option<Event>, AjpFault> {
+    fn take_code(&mut self, code: u8) -> Result<Option<AjpEvent>, AjpFault> {
         match (code, self.phase) {
             (codes::CPONG, Phase::Ping)
             | (codes::SEND_HEADERS, Phase::Head)
@@ -312,13 +312,13 @@ impl ResponseDecoder {
         }
     }
 
-    fn begin_payload(&mut self) -> Result<Option<Event>, AjpFault> {
+    fn begin_payload(&mut self) -> Result<Option<AjpEvent>, AjpFault> {
         let left = self.payload_len() - 1;
-        self.place = Place::Payload { left };
+        self.place = PacketPosition::Payload { left };
         if left == 0 { self.finish_message(&[]).map(Some) } else { Ok(None) }
     }
 
-    fn take_chunk_len(&mut self) -> Result<Option<Event>, AjpFault> {
+    fn take_chunk_len(&mut self) -> Result<Option<AjpEvent>, AjpFault> {
         let len = u16::from_be_bytes([self.front[5], self.front[6]]);
         let tail = (self.payload_len() - 3).checked_sub(len).ok_or(AjpFault::ChunkLength)?;
         // The document has no byte after a chunk; Tomcat sends a NUL.
@@ -327,22 +327,26 @@ impl ResponseDecoder {
         }
         self.front_len = 0;
         if len > 0 {
-            self.place = Place::Chunk { left: len, tail };
+            self.place = PacketPosition::Chunk { left: len, tail };
             return Ok(None);
         }
-        self.place = if tail == 0 { Place::Front } else { Place::Tail { was_empty: true } };
-        Ok((tail == 0).then_some(Event::Flush))
+        self.place = if tail == 0 {
+            PacketPosition::Front
+        } else {
+            PacketPosition::Tail { was_empty: true }
+        };
+        Ok((tail == 0).then_some(AjpEvent::Flush))
     }
 
     /// Collects a payload. A message that is completely in the input is read there, without a copy.
-    fn take_payload(&mut self, piece: &[u8], left: u16) -> Result<Option<Event>, AjpFault> {
+    fn take_payload(&mut self, piece: &[u8], left: u16) -> Result<Option<AjpEvent>, AjpFault> {
         let left = left - piece.len() as u16;
         if left == 0 && self.payload.is_empty() {
             return self.finish_message(piece).map(Some);
         }
         self.payload.extend_from_slice(piece);
         if left > 0 {
-            self.place = Place::Payload { left };
+            self.place = PacketPosition::Payload { left };
             return Ok(None);
         }
         let payload = core::mem::take(&mut self.payload);
@@ -353,33 +357,33 @@ impl ResponseDecoder {
     }
 
     /// Parses the message after its code.
-    fn finish_message(&mut self, payload: &[u8]) -> Result<Event, AjpFault> {
+    fn finish_message(&mut self, payload: &[u8]) -> Result<AjpEvent, AjpFault> {
         let code = self.front[PREFIX_BYTES];
-        (self.place, self.front_len) = (Place::Front, 0);
-        let mut reader = Reader::new(payload);
+        (self.place, self.front_len) = (PacketPosition::Front, 0);
+        let mut reader = PayloadReader::new(payload);
         let event = match code {
             codes::SEND_HEADERS => {
                 self.read_headers(&mut reader)?;
                 self.phase = Phase::Body;
-                Event::Headers
+                AjpEvent::Headers
             }
             codes::GET_BODY_CHUNK => match reader.int()? {
                 0 => return Err(AjpFault::BodyRequestEmpty),
-                len => Event::GetBody { len },
+                len => AjpEvent::GetBody { len },
             },
             codes::END_RESPONSE => {
                 self.phase = Phase::Ended;
-                Event::End { reuse: reader.byte()? != 0 }
+                AjpEvent::End { reuse: reader.byte()? != 0 }
             }
             _ => {
                 self.phase = Phase::Idle;
-                Event::Pong
+                AjpEvent::Pong
             }
         };
         reader.end().map(|()| event)
     }
 
-    fn read_headers(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpFault> {
+    fn read_headers(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpFault> {
         let status = Status::new(reader.int()?).ok_or(AjpFault::Status)?;
         if status.code() < 200 {
             return Err(AjpFault::Status);
@@ -391,7 +395,7 @@ impl ResponseDecoder {
             return Err(AjpFault::TooManyFields);
         }
         for _ in 0..count {
-            let name = reader.name(Names::Response)?;
+            let name = reader.name(CodeTable::Response)?;
             let value = trim(reader.string()?.unwrap_or_default());
             match name.known {
                 Some(Known::ContentLength) => self.read_length(value)?,
@@ -416,11 +420,11 @@ impl ResponseDecoder {
     }
 }
 
-const fn after_chunk(left: u16, tail: u16) -> Place {
+const fn after_chunk(left: u16, tail: u16) -> PacketPosition {
     match (left, tail) {
-        (0, 0) => Place::Front,
-        (0, _) => Place::Tail { was_empty: false },
-        _ => Place::Chunk { left, tail },
+        (0, 0) => PacketPosition::Front,
+        (0, _) => PacketPosition::Tail { was_empty: false },
+        _ => PacketPosition::Chunk { left, tail },
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ajp13::{EncodeFault, FIELDS_MAX};
 
 /// Decoded events, with adjacent body chunks joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct DecodedResponse {
     events: Vec<Told>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     between: bool,
@@ -20,11 +20,11 @@ struct Seen {
 enum Told {
     Headers(u16, Vec<u8>),
     Body(Vec<u8>),
-    Other(Event),
+    Other(AjpEvent),
 }
 
-fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> Seen {
-    let mut seen = Seen::default();
+fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> DecodedResponse {
+    let mut seen = DecodedResponse::default();
     'all: for piece in pieces {
         let mut rest = *piece;
         while !rest.is_empty() {
@@ -38,11 +38,11 @@ fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> Seen {
             };
             assert!(step.consumed > 0);
             match step.event {
-                Some(Event::Body(range)) => match seen.events.last_mut() {
+                Some(AjpEvent::Body(range)) => match seen.events.last_mut() {
                     Some(Told::Body(data)) => data.extend_from_slice(&rest[range]),
                     _ => seen.events.push(Told::Body(rest[range].to_vec())),
                 },
-                Some(Event::Headers) => {
+                Some(AjpEvent::Headers) => {
                     let told = Told::Headers(decoder.status().code(), decoder.reason().to_vec());
                     seen.events.push(told);
                 }
@@ -59,7 +59,7 @@ fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> Seen {
 }
 
 /// Decodes the response to a request, with the same result for every cut.
-fn decode(wire: &[u8]) -> Seen {
+fn decode(wire: &[u8]) -> DecodedResponse {
     let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
     let mut first = None;
     shred(wire, |pieces| {
@@ -110,8 +110,8 @@ fn a_response_as_tomcat_sends_it() {
         [
             Told::Headers(200, b"OK".to_vec()),
             Told::Body(b"hello".to_vec()),
-            Told::Other(Event::Flush),
-            Told::Other(Event::End { reuse: true }),
+            Told::Other(AjpEvent::Flush),
+            Told::Other(AjpEvent::End { reuse: true }),
         ]
     );
     let text = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
@@ -129,8 +129,8 @@ fn chunks_of_the_document() {
         seen.events[1..],
         [
             Told::Body(b"hi".to_vec()),
-            Told::Other(Event::Flush),
-            Told::Other(Event::End { reuse: false })
+            Told::Other(AjpEvent::Flush),
+            Told::Other(AjpEvent::End { reuse: false })
         ]
     );
 }
@@ -139,8 +139,8 @@ fn chunks_of_the_document() {
 fn body_is_asked_for_before_and_after_headers() {
     let ask = b"AB\0\x03\x06\x1F\xFA";
     let seen = decode(&[&ask[..], NO_FIELDS, ask, END].concat());
-    assert_eq!(seen.events[0], Told::Other(Event::GetBody { len: 8186 }));
-    assert_eq!(seen.events[2], Told::Other(Event::GetBody { len: 8186 }));
+    assert_eq!(seen.events[0], Told::Other(AjpEvent::GetBody { len: 8186 }));
+    assert_eq!(seen.events[2], Told::Other(AjpEvent::GetBody { len: 8186 }));
     refuse(&[b"AB\0\x03\x06\0\0"], AjpFault::BodyRequestEmpty);
     refuse(&[b"AB\0\x02\x06\x01"], AjpFault::Truncated);
     refuse(&[b"AB\0\x04\x06\0\x01\0"], AjpFault::Trailing);
@@ -166,7 +166,7 @@ fn a_ping_is_answered_by_a_pong_and_nothing_else() {
         let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
         decoder.begin_ping();
         let seen = decode_pieces(&mut decoder, pieces);
-        assert_eq!(seen.events, [Told::Other(Event::Pong)]);
+        assert_eq!(seen.events, [Told::Other(AjpEvent::Pong)]);
         assert_eq!(decoder.feed(b"A"), Err(AjpFault::Unasked));
     });
     for wire in [NO_FIELDS, END, b"AB\0\x02\x09\0"] {
@@ -372,9 +372,9 @@ proptest! {
             _ => None,
         });
         prop_assert_eq!(bodies.collect::<Vec<_>>().concat(), chunks.concat());
-        let flushes = seen.events.iter().filter(|told| **told == Told::Other(Event::Flush)).count();
+        let flushes = seen.events.iter().filter(|told| **told == Told::Other(AjpEvent::Flush)).count();
         prop_assert_eq!(flushes, chunks.iter().filter(|chunk| chunk.is_empty()).count());
-        prop_assert_eq!(seen.events.last(), Some(&Told::Other(Event::End { reuse })));
+        prop_assert_eq!(seen.events.last(), Some(&Told::Other(AjpEvent::End { reuse })));
         prop_assert!(seen.events.contains(&Told::Headers(status, reason.into_bytes())));
     }
 

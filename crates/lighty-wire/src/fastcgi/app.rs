@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::pairs::{push_pair, split_pair};
-use super::record::{CONTENT_LEN_MAX, Header, Piece, RecordReader, RecordType};
+use super::record::{CONTENT_LEN_MAX, Header, RecordPiece, RecordReader, RecordType};
 use super::{
     Begin, EndRequest, FastcgiFault, MANAGEMENT_ID, ProtocolStatus, Role, VARIABLES, Values,
 };
@@ -23,16 +23,16 @@ const BEGIN_LEN: u16 = 8;
 
 /// Result of [`RequestDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FastcgiRequestStep {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
     /// The event that they complete. `None`: more bytes are needed.
-    pub event: Option<Event>,
+    pub event: Option<FastcgiRequestEvent>,
 }
 
 /// A message from the web server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum FastcgiRequestEvent {
     /// A request begins.
     Begin(Begin),
     /// The request's parameters are complete: see [`RequestDecoder::params`].
@@ -66,7 +66,7 @@ enum Phase {
 
 /// Kind of the current record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestRecordKind {
     Begin {
         request_id: u16,
     },
@@ -90,7 +90,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     records: RecordReader,
-    kind: Kind,
+    kind: RequestRecordKind,
     phase: Phase,
     request_id: u16,
     /// Content of short records, which are parsed when complete.
@@ -111,7 +111,7 @@ impl RequestDecoder {
     pub const fn new() -> Self {
         Self {
             records: RecordReader::new(),
-            kind: Kind::Stale,
+            kind: RequestRecordKind::Stale,
             phase: Phase::Idle,
             request_id: 0,
             content: Vec::new(),
@@ -126,8 +126,13 @@ impl RequestDecoder {
         self.phase = Phase::Idle;
         self.request_id = 0;
         self.params.clear();
-        if !matches!(self.kind, Kind::Begin { .. } | Kind::GetValues | Kind::UnknownManagement(_)) {
-            self.kind = Kind::Stale;
+        if !matches!(
+            self.kind,
+            RequestRecordKind::Begin { .. }
+                | RequestRecordKind::GetValues
+                | RequestRecordKind::UnknownManagement(_)
+        ) {
+            self.kind = RequestRecordKind::Stale;
         }
     }
 
@@ -137,7 +142,7 @@ impl RequestDecoder {
         self.request_id
     }
 
-    /// The parameters, in order; complete after [`Event::Params`].
+    /// The parameters, in order; complete after [`FastcgiRequestEvent::Params`].
     pub fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut content = self.params.as_slice();
         core::iter::from_fn(move || split_pair(&mut content).ok().flatten())
@@ -153,35 +158,35 @@ impl RequestDecoder {
     ///
     /// # Errors
     /// [`FastcgiFault`], at the record that is wrong.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<FastcgiRequestStep, FastcgiFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
         self.run(input).inspect_err(|fault| self.fault = Some(*fault))
     }
 
-    fn run(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+    fn run(&mut self, input: &[u8]) -> Result<FastcgiRequestStep, FastcgiFault> {
         let mut consumed = 0;
         loop {
             let start = consumed;
             let (len, piece) = self.records.read(&input[start..])?;
             consumed += len;
             let event = match piece {
-                None => return Ok(Step { consumed, event: None }),
-                Some(Piece::Header(header)) => {
+                None => return Ok(FastcgiRequestStep { consumed, event: None }),
+                Some(RecordPiece::Header(header)) => {
                     self.kind = self.begin_record(header)?;
                     None
                 }
-                Some(Piece::Content(_)) => self.take_content(input, start..consumed)?,
-                Some(Piece::End) => self.end_record()?,
+                Some(RecordPiece::Content(_)) => self.take_content(input, start..consumed)?,
+                Some(RecordPiece::End) => self.end_record()?,
             };
             if event.is_some() {
-                return Ok(Step { consumed, event });
+                return Ok(FastcgiRequestStep { consumed, event });
             }
         }
     }
 
-    fn begin_record(&mut self, header: Header) -> Result<Kind, FastcgiFault> {
+    fn begin_record(&mut self, header: Header) -> Result<RequestRecordKind, FastcgiFault> {
         if header.request_id == MANAGEMENT_ID {
             return self.begin_management(header);
         }
@@ -195,12 +200,12 @@ impl RequestDecoder {
             RecordType::BeginRequest if is_current => Err(FastcgiFault::Order),
             RecordType::BeginRequest => {
                 self.content.clear();
-                Ok(Kind::Begin { request_id: header.request_id })
+                Ok(RequestRecordKind::Begin { request_id: header.request_id })
             }
             RecordType::AbortRequest | RecordType::Params | RecordType::Stdin if !is_current => {
-                Ok(Kind::Stale)
+                Ok(RequestRecordKind::Stale)
             }
-            RecordType::AbortRequest if is_empty => Ok(Kind::Abort),
+            RecordType::AbortRequest if is_empty => Ok(RequestRecordKind::Abort),
             RecordType::AbortRequest => Err(FastcgiFault::RecordLength),
             RecordType::Params => self.begin_params(header.content_len),
             RecordType::Stdin => self.begin_stdin(is_empty),
@@ -208,30 +213,30 @@ impl RequestDecoder {
         }
     }
 
-    fn begin_management(&mut self, header: Header) -> Result<Kind, FastcgiFault> {
+    fn begin_management(&mut self, header: Header) -> Result<RequestRecordKind, FastcgiFault> {
         if header.kind != RecordType::GetValues as u8 {
-            return Ok(Kind::UnknownManagement(header.kind));
+            return Ok(RequestRecordKind::UnknownManagement(header.kind));
         }
         if header.content_len > ASKED_BYTES_MAX {
             return Err(FastcgiFault::ManagementTooLarge);
         }
         self.content.clear();
-        Ok(Kind::GetValues)
+        Ok(RequestRecordKind::GetValues)
     }
 
-    fn begin_params(&self, content_len: u16) -> Result<Kind, FastcgiFault> {
+    fn begin_params(&self, content_len: u16) -> Result<RequestRecordKind, FastcgiFault> {
         if self.phase != Phase::Params {
             return Err(FastcgiFault::StreamEnded);
         }
         if usize::from(content_len) > PARAMS_BYTES_MAX - self.params.len() {
             return Err(FastcgiFault::ParamsTooLarge);
         }
-        Ok(Kind::Params { is_empty: content_len == 0 })
+        Ok(RequestRecordKind::Params { is_empty: content_len == 0 })
     }
 
-    fn begin_stdin(&self, is_empty: bool) -> Result<Kind, FastcgiFault> {
+    fn begin_stdin(&self, is_empty: bool) -> Result<RequestRecordKind, FastcgiFault> {
         match self.phase {
-            Phase::Stdin => Ok(Kind::Stdin { is_empty }),
+            Phase::Stdin => Ok(RequestRecordKind::Stdin { is_empty }),
             Phase::Complete => Err(FastcgiFault::StreamEnded),
             Phase::Idle | Phase::Params => Err(FastcgiFault::Order),
         }
@@ -241,51 +246,59 @@ impl RequestDecoder {
         &mut self,
         input: &[u8],
         range: Range<usize>,
-    ) -> Result<Option<Event>, FastcgiFault> {
+    ) -> Result<Option<FastcgiRequestEvent>, FastcgiFault> {
         match self.kind {
-            Kind::Stdin { .. } => return Ok(Some(Event::Stdin(range))),
-            Kind::Params { .. } => self.params.extend_from_slice(&input[range]),
-            Kind::Begin { .. } | Kind::GetValues => self.content.extend_from_slice(&input[range]),
-            Kind::Abort | Kind::UnknownManagement(_) | Kind::Stale => {}
+            RequestRecordKind::Stdin { .. } => return Ok(Some(FastcgiRequestEvent::Stdin(range))),
+            RequestRecordKind::Params { .. } => self.params.extend_from_slice(&input[range]),
+            RequestRecordKind::Begin { .. } | RequestRecordKind::GetValues => {
+                self.content.extend_from_slice(&input[range])
+            }
+            RequestRecordKind::Abort
+            | RequestRecordKind::UnknownManagement(_)
+            | RequestRecordKind::Stale => {}
         }
         Ok(None)
     }
 
-    fn end_record(&mut self) -> Result<Option<Event>, FastcgiFault> {
+    fn end_record(&mut self) -> Result<Option<FastcgiRequestEvent>, FastcgiFault> {
         match self.kind {
-            Kind::Begin { request_id } => self.begin_request(request_id).map(Some),
-            Kind::Abort => Ok(Some(Event::Abort)),
-            Kind::Params { is_empty: true } => {
+            RequestRecordKind::Begin { request_id } => self.begin_request(request_id).map(Some),
+            RequestRecordKind::Abort => Ok(Some(FastcgiRequestEvent::Abort)),
+            RequestRecordKind::Params { is_empty: true } => {
                 check_pairs(&self.params)?;
                 self.phase = Phase::Stdin;
-                Ok(Some(Event::Params))
+                Ok(Some(FastcgiRequestEvent::Params))
             }
-            Kind::Stdin { is_empty: true } => {
+            RequestRecordKind::Stdin { is_empty: true } => {
                 self.phase = Phase::Complete;
-                Ok(Some(Event::EndOfStdin))
+                Ok(Some(FastcgiRequestEvent::EndOfStdin))
             }
-            Kind::GetValues => {
+            RequestRecordKind::GetValues => {
                 check_pairs(&self.content)?;
-                Ok(Some(Event::GetValues))
+                Ok(Some(FastcgiRequestEvent::GetValues))
             }
-            Kind::UnknownManagement(number) => Ok(Some(Event::UnknownType(number))),
-            Kind::Params { .. } | Kind::Stdin { .. } | Kind::Stale => Ok(None),
+            RequestRecordKind::UnknownManagement(number) => {
+                Ok(Some(FastcgiRequestEvent::UnknownType(number)))
+            }
+            RequestRecordKind::Params { .. }
+            | RequestRecordKind::Stdin { .. }
+            | RequestRecordKind::Stale => Ok(None),
         }
     }
 
-    fn begin_request(&mut self, request_id: u16) -> Result<Event, FastcgiFault> {
+    fn begin_request(&mut self, request_id: u16) -> Result<FastcgiRequestEvent, FastcgiFault> {
         let &[role_high, role_low, flags, ..] = self.content.as_slice() else {
             return Err(FastcgiFault::RecordLength);
         };
         if self.phase != Phase::Idle {
-            return Ok(Event::Refuse(request_id, ProtocolStatus::CantMultiplex));
+            return Ok(FastcgiRequestEvent::Refuse(request_id, ProtocolStatus::CantMultiplex));
         }
         let Some(role) = Role::from_number(u16::from_be_bytes([role_high, role_low])) else {
-            return Ok(Event::Refuse(request_id, ProtocolStatus::UnknownRole));
+            return Ok(FastcgiRequestEvent::Refuse(request_id, ProtocolStatus::UnknownRole));
         };
         self.request_id = request_id;
         self.phase = Phase::Params;
-        Ok(Event::Begin(Begin { role, keep_conn: flags & 1 != 0 }))
+        Ok(FastcgiRequestEvent::Begin(Begin { role, keep_conn: flags & 1 != 0 }))
     }
 }
 

@@ -12,21 +12,25 @@ use crate::fastcgi::encode::{begin_request, get_values};
 enum Heard {
     Params(Vec<(Vec<u8>, Vec<u8>)>),
     Stdin(Vec<u8>),
-    Other(Event),
+    Other(FastcgiRequestEvent),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct RequestDecoded {
     heard: Vec<Heard>,
     fault: Option<FastcgiFault>,
 }
 
-impl Outcome {
-    fn hear(&mut self, decoder: &RequestDecoder, input: &[u8], event: Event) {
+impl RequestDecoded {
+    fn hear(&mut self, decoder: &RequestDecoder, input: &[u8], event: FastcgiRequestEvent) {
         match (event, self.heard.last_mut()) {
-            (Event::Stdin(range), Some(Heard::Stdin(all))) => all.extend_from_slice(&input[range]),
-            (Event::Stdin(range), _) => self.heard.push(Heard::Stdin(input[range].to_vec())),
-            (Event::Params, _) => {
+            (FastcgiRequestEvent::Stdin(range), Some(Heard::Stdin(all))) => {
+                all.extend_from_slice(&input[range])
+            }
+            (FastcgiRequestEvent::Stdin(range), _) => {
+                self.heard.push(Heard::Stdin(input[range].to_vec()))
+            }
+            (FastcgiRequestEvent::Params, _) => {
                 let pairs = decoder.params().map(|(name, value)| (name.to_vec(), value.to_vec()));
                 self.heard.push(Heard::Params(pairs.collect()));
             }
@@ -35,14 +39,14 @@ impl Outcome {
     }
 }
 
-fn decode_pieces(decoder: &mut RequestDecoder, pieces: &[&[u8]]) -> Outcome {
-    let mut outcome = Outcome::default();
+fn decode_pieces(decoder: &mut RequestDecoder, pieces: &[&[u8]]) -> RequestDecoded {
+    let mut outcome = RequestDecoded::default();
     for piece in pieces {
         let mut rest = *piece;
         loop {
             let step = match decoder.feed(rest) {
                 Ok(step) => step,
-                Err(fault) => return Outcome { fault: Some(fault), ..outcome },
+                Err(fault) => return RequestDecoded { fault: Some(fault), ..outcome },
             };
             let Some(event) = step.event else { break };
             outcome.hear(decoder, rest, event);
@@ -52,7 +56,7 @@ fn decode_pieces(decoder: &mut RequestDecoder, pieces: &[&[u8]]) -> Outcome {
     outcome
 }
 
-fn decode(input: &[u8]) -> Outcome {
+fn decode(input: &[u8]) -> RequestDecoded {
     let whole = decode_pieces(&mut RequestDecoder::new(), &[input]);
     shred(input, |pieces| {
         assert_eq!(decode_pieces(&mut RequestDecoder::new(), pieces), whole, "{pieces:?}");
@@ -71,7 +75,7 @@ fn begin(request_id: u16) -> Vec<u8> {
 }
 
 fn begun() -> Heard {
-    Heard::Other(Event::Begin(Begin { role: Role::Responder, keep_conn: true }))
+    Heard::Other(FastcgiRequestEvent::Begin(Begin { role: Role::Responder, keep_conn: true }))
 }
 
 #[test]
@@ -90,10 +94,10 @@ fn a_request_is_read() {
         begun(),
         Heard::Params(vec![(b"A".to_vec(), b"bc".to_vec())]),
         Heard::Stdin(b"body".to_vec()),
-        Heard::Other(Event::EndOfStdin),
-        Heard::Other(Event::Abort),
+        Heard::Other(FastcgiRequestEvent::EndOfStdin),
+        Heard::Other(FastcgiRequestEvent::Abort),
     ];
-    assert_eq!(decode(&input.concat()), Outcome { heard: expected.to_vec(), fault: None });
+    assert_eq!(decode(&input.concat()), RequestDecoded { heard: expected.to_vec(), fault: None });
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn one_request_follows_another() {
         decoder.clear();
         // The rest of the request, which was still in transit.
         let rest = record(RecordType::Stdin, request_id, b"late");
-        assert_eq!(decode_pieces(&mut decoder, &[&rest]), Outcome::default());
+        assert_eq!(decode_pieces(&mut decoder, &[&rest]), RequestDecoded::default());
     }
 }
 
@@ -131,10 +135,10 @@ fn a_body_that_is_given_up_half_way_is_skipped() {
 #[test]
 fn what_cannot_be_taken_is_to_be_refused() {
     let second = decode(&[begin(1), begin(2)].concat());
-    let refusal = Event::Refuse(2, ProtocolStatus::CantMultiplex);
+    let refusal = FastcgiRequestEvent::Refuse(2, ProtocolStatus::CantMultiplex);
     assert_eq!(second.heard, [begun(), Heard::Other(refusal)]);
     let filter = record(RecordType::BeginRequest, 1, &[0, 3, 0, 0, 0, 0, 0, 0]);
-    let refusal = Event::Refuse(1, ProtocolStatus::UnknownRole);
+    let refusal = FastcgiRequestEvent::Refuse(1, ProtocolStatus::UnknownRole);
     assert_eq!(decode(&filter).heard, [Heard::Other(refusal)]);
 }
 
@@ -145,9 +149,9 @@ fn management_is_answered_at_any_time() {
     begin_request(Begin::default(), &mut input);
     input.extend(record(RecordType::Stdout, MANAGEMENT_ID, b"junk"));
     let expected = [
-        Heard::Other(Event::GetValues),
-        Heard::Other(Event::Begin(Begin::default())),
-        Heard::Other(Event::UnknownType(RecordType::Stdout as u8)),
+        Heard::Other(FastcgiRequestEvent::GetValues),
+        Heard::Other(FastcgiRequestEvent::Begin(Begin::default())),
+        Heard::Other(FastcgiRequestEvent::UnknownType(RecordType::Stdout as u8)),
     ];
     assert_eq!(decode(&input).heard, expected);
     let mut out = Vec::new();

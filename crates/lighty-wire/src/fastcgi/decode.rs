@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::pairs::split_pair;
-use super::record::{Header, Piece, RecordReader, RecordType};
+use super::record::{Header, RecordPiece, RecordReader, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID};
 
 /// Maximum bytes of content of `FCGI_GET_VALUES_RESULT`; three variables need less than 100.
@@ -18,16 +18,16 @@ const FIXED_LEN: u16 = 8;
 
 /// Result of [`Decoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FastcgiStep {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
     /// The event that they complete. `None`: more bytes are needed, or the request is over.
-    pub event: Option<Event>,
+    pub event: Option<FastcgiEvent>,
 }
 
 /// A message from the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum FastcgiEvent {
     /// These bytes of the input are output: the response head, then its body.
     Stdout(Range<usize>),
     /// These bytes of the input are for the log.
@@ -90,13 +90,13 @@ pub struct Values {
 
 /// Decodes an application's messages.
 ///
-/// `feed` it until [`Event::End`]; then `clear` it for the next request on the connection. Bytes
+/// `feed` it until [`FastcgiEvent::End`]; then `clear` it for the next request on the connection. Bytes
 /// after the end are not consumed: they are unsolicited. After a fault every further call repeats
 /// it.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     records: RecordReader,
-    kind: Kind,
+    kind: ResponseRecordKind,
     /// Content that can be parsed only when complete.
     content: Vec<u8>,
     stdout_ended: bool,
@@ -106,7 +106,7 @@ pub struct Decoder {
 
 /// Kind of the current record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ResponseRecordKind {
     Stdout { is_empty: bool },
     Stderr,
     End,
@@ -126,7 +126,7 @@ impl Decoder {
     pub const fn new() -> Self {
         Self {
             records: RecordReader::new(),
-            kind: Kind::Stderr,
+            kind: ResponseRecordKind::Stderr,
             content: Vec::new(),
             stdout_ended: false,
             done: false,
@@ -157,14 +157,14 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FastcgiFault`], at the record that is wrong.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<FastcgiStep, FastcgiFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
         self.run(input).inspect_err(|fault| self.fault = Some(*fault))
     }
 
-    fn run(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+    fn run(&mut self, input: &[u8]) -> Result<FastcgiStep, FastcgiFault> {
         let mut consumed = 0;
         while !self.done {
             let start = consumed;
@@ -172,28 +172,30 @@ impl Decoder {
             consumed += len;
             let event = match piece {
                 None => break,
-                Some(Piece::Header(header)) => {
+                Some(RecordPiece::Header(header)) => {
                     self.begin_record(header)?;
                     None
                 }
-                Some(Piece::Content(_)) => self.take_content(input, start..consumed),
-                Some(Piece::End) => self.end_record()?,
+                Some(RecordPiece::Content(_)) => self.take_content(input, start..consumed),
+                Some(RecordPiece::End) => self.end_record()?,
             };
             if event.is_some() {
-                return Ok(Step { consumed, event });
+                return Ok(FastcgiStep { consumed, event });
             }
         }
-        Ok(Step { consumed, event: None })
+        Ok(FastcgiStep { consumed, event: None })
     }
 
     fn begin_record(&mut self, header: Header) -> Result<(), FastcgiFault> {
         let kind = header.record_type().ok_or(FastcgiFault::RecordType)?;
         let (kind, request_id) = match kind {
-            RecordType::Stdout => (Kind::Stdout { is_empty: header.content_len == 0 }, REQUEST_ID),
-            RecordType::Stderr => (Kind::Stderr, REQUEST_ID),
-            RecordType::EndRequest => (Kind::End, REQUEST_ID),
-            RecordType::GetValuesResult => (Kind::Values, MANAGEMENT_ID),
-            RecordType::UnknownType => (Kind::UnknownType, MANAGEMENT_ID),
+            RecordType::Stdout => {
+                (ResponseRecordKind::Stdout { is_empty: header.content_len == 0 }, REQUEST_ID)
+            }
+            RecordType::Stderr => (ResponseRecordKind::Stderr, REQUEST_ID),
+            RecordType::EndRequest => (ResponseRecordKind::End, REQUEST_ID),
+            RecordType::GetValuesResult => (ResponseRecordKind::Values, MANAGEMENT_ID),
+            RecordType::UnknownType => (ResponseRecordKind::UnknownType, MANAGEMENT_ID),
             _ => return Err(FastcgiFault::RecordType),
         };
         if header.request_id != request_id {
@@ -201,13 +203,15 @@ impl Decoder {
         }
         let len = header.content_len;
         match kind {
-            Kind::Stdout { is_empty: false } if self.stdout_ended => {
+            ResponseRecordKind::Stdout { is_empty: false } if self.stdout_ended => {
                 return Err(FastcgiFault::StreamEnded);
             }
-            Kind::End | Kind::UnknownType if len != FIXED_LEN => {
+            ResponseRecordKind::End | ResponseRecordKind::UnknownType if len != FIXED_LEN => {
                 return Err(FastcgiFault::RecordLength);
             }
-            Kind::Values if len > VALUES_BYTES_MAX => return Err(FastcgiFault::ManagementTooLarge),
+            ResponseRecordKind::Values if len > VALUES_BYTES_MAX => {
+                return Err(FastcgiFault::ManagementTooLarge);
+            }
             _ => {}
         }
         self.kind = kind;
@@ -215,32 +219,38 @@ impl Decoder {
         Ok(())
     }
 
-    fn take_content(&mut self, input: &[u8], range: Range<usize>) -> Option<Event> {
+    fn take_content(&mut self, input: &[u8], range: Range<usize>) -> Option<FastcgiEvent> {
         match self.kind {
-            Kind::Stdout { .. } => Some(Event::Stdout(range)),
-            Kind::Stderr => Some(Event::Stderr(range)),
+            ResponseRecordKind::Stdout { .. } => Some(FastcgiEvent::Stdout(range)),
+            ResponseRecordKind::Stderr => Some(FastcgiEvent::Stderr(range)),
             // At most `VALUES_BYTES_MAX`, as `begin_record` has checked.
-            Kind::End | Kind::Values | Kind::UnknownType => {
+            ResponseRecordKind::End
+            | ResponseRecordKind::Values
+            | ResponseRecordKind::UnknownType => {
                 self.content.extend_from_slice(&input[range]);
                 None
             }
         }
     }
 
-    fn end_record(&mut self) -> Result<Option<Event>, FastcgiFault> {
+    fn end_record(&mut self) -> Result<Option<FastcgiEvent>, FastcgiFault> {
         match self.kind {
-            Kind::Stdout { is_empty: true } if !self.stdout_ended => {
+            ResponseRecordKind::Stdout { is_empty: true } if !self.stdout_ended => {
                 self.stdout_ended = true;
-                Ok(Some(Event::EndOfStdout))
+                Ok(Some(FastcgiEvent::EndOfStdout))
             }
-            Kind::Stdout { .. } | Kind::Stderr => Ok(None),
-            Kind::End => {
+            ResponseRecordKind::Stdout { .. } | ResponseRecordKind::Stderr => Ok(None),
+            ResponseRecordKind::End => {
                 let end = read_end(&self.content)?;
                 self.done = true;
-                Ok(Some(Event::End(end)))
+                Ok(Some(FastcgiEvent::End(end)))
             }
-            Kind::Values => read_values(&self.content).map(|values| Some(Event::Values(values))),
-            Kind::UnknownType => Ok(self.content.first().map(|&number| Event::UnknownType(number))),
+            ResponseRecordKind::Values => {
+                read_values(&self.content).map(|values| Some(FastcgiEvent::Values(values)))
+            }
+            ResponseRecordKind::UnknownType => {
+                Ok(self.content.first().map(|&number| FastcgiEvent::UnknownType(number)))
+            }
         }
     }
 }

@@ -21,37 +21,37 @@ const COMPLETE: EndRequest =
 enum Said {
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
-    Other(Event),
+    Other(FastcgiEvent),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct ResponseDecoded {
     said: Vec<Said>,
     used: usize,
     fault: Option<FastcgiFault>,
 }
 
-impl Outcome {
-    fn hear(&mut self, input: &[u8], event: Event) {
+impl ResponseDecoded {
+    fn hear(&mut self, input: &[u8], event: FastcgiEvent) {
         match (event, self.said.last_mut()) {
-            (Event::Stdout(range), Some(Said::Stdout(data)))
-            | (Event::Stderr(range), Some(Said::Stderr(data))) => {
+            (FastcgiEvent::Stdout(range), Some(Said::Stdout(data)))
+            | (FastcgiEvent::Stderr(range), Some(Said::Stderr(data))) => {
                 data.extend_from_slice(&input[range]);
             }
-            (Event::Stdout(range), _) => self.said.push(Said::Stdout(input[range].to_vec())),
-            (Event::Stderr(range), _) => self.said.push(Said::Stderr(input[range].to_vec())),
+            (FastcgiEvent::Stdout(range), _) => self.said.push(Said::Stdout(input[range].to_vec())),
+            (FastcgiEvent::Stderr(range), _) => self.said.push(Said::Stderr(input[range].to_vec())),
             (other, _) => self.said.push(Said::Other(other)),
         }
     }
 }
 
-fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> Outcome {
-    let mut outcome = Outcome::default();
+fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> ResponseDecoded {
+    let mut outcome = ResponseDecoded::default();
     for piece in pieces {
         let mut rest = *piece;
         loop {
             match decoder.feed(rest) {
-                Ok(Step { consumed, event }) => {
+                Ok(FastcgiStep { consumed, event }) => {
                     outcome.used += consumed;
                     assert!(event.is_some() || consumed == rest.len() || decoder.is_done());
                     let Some(event) = event else { break };
@@ -60,7 +60,7 @@ fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> Outcome {
                 }
                 Err(fault) => {
                     assert_eq!(decoder.feed(b""), Err(fault), "a fault stays");
-                    return Outcome { used: 0, fault: Some(fault), ..outcome };
+                    return ResponseDecoded { used: 0, fault: Some(fault), ..outcome };
                 }
             }
         }
@@ -68,7 +68,7 @@ fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> Outcome {
     outcome
 }
 
-fn decode(input: &[u8]) -> Outcome {
+fn decode(input: &[u8]) -> ResponseDecoded {
     let mut reused = Decoder::new();
     let whole = decode_pieces(&mut reused, &[input]);
     shred(input, |pieces| {
@@ -109,8 +109,8 @@ fn a_response_is_read_up_to_its_end() {
         Said::Stdout(b"Status: 200\n\nhello".to_vec()),
         Said::Stderr(b"a warning\n".to_vec()),
         Said::Stdout(b", world".to_vec()),
-        Said::Other(Event::EndOfStdout),
-        Said::Other(Event::End(COMPLETE)),
+        Said::Other(FastcgiEvent::EndOfStdout),
+        Said::Other(FastcgiEvent::End(COMPLETE)),
     ];
     assert_eq!(outcome.said, expected);
 }
@@ -120,7 +120,7 @@ fn an_end_without_an_end_of_output_is_legal() {
     let end = EndRequest { app_status: 0xFF00_0001, protocol_status: ProtocolStatus::Overloaded };
     let mut input = Vec::new();
     push_end_request(1, end, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(Event::End(end))]);
+    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::End(end))]);
 }
 
 #[test]
@@ -128,12 +128,12 @@ fn the_end_waits_for_its_padding() {
     let input = record(3, 1, &[0; 8], 7);
     let mut decoder = Decoder::new();
     let step = decoder.feed(&input[..input.len() - 1]).expect("legal");
-    assert_eq!(step, Step { consumed: input.len() - 1, event: None });
+    assert_eq!(step, FastcgiStep { consumed: input.len() - 1, event: None });
     assert!(!decoder.is_done() && !decoder.is_between_records());
     let step = decoder.feed(&input[input.len() - 1..]).expect("legal");
-    assert_eq!(step, Step { consumed: 1, event: Some(Event::End(COMPLETE)) });
+    assert_eq!(step, FastcgiStep { consumed: 1, event: Some(FastcgiEvent::End(COMPLETE)) });
     assert!(decoder.is_done() && decoder.is_between_records());
-    assert_eq!(decoder.feed(b"x"), Ok(Step { consumed: 0, event: None }));
+    assert_eq!(decoder.feed(b"x"), Ok(FastcgiStep { consumed: 0, event: None }));
     decoder.clear();
     assert_eq!(decoder.feed(b"x"), Err(FastcgiFault::Version));
 }
@@ -145,7 +145,7 @@ fn every_length_of_content_and_padding() {
             let content: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             let mut input = record(6, 1, &content, padding);
             push_end_request(1, COMPLETE, &mut input);
-            let expected = [Said::Stdout(content), Said::Other(Event::End(COMPLETE))];
+            let expected = [Said::Stdout(content), Said::Other(FastcgiEvent::End(COMPLETE))];
             let mut decoder = Decoder::new();
             let mut check = |pieces: &[&[u8]]| {
                 decoder.clear();
@@ -180,9 +180,9 @@ fn data_are_handed_out_as_they_come() {
     let input = record(6, 1, b"hello", 0);
     let mut decoder = Decoder::new();
     let step = decoder.feed(&input[..10]).expect("legal");
-    assert_eq!(step, Step { consumed: 10, event: Some(Event::Stdout(8..10)) });
+    assert_eq!(step, FastcgiStep { consumed: 10, event: Some(FastcgiEvent::Stdout(8..10)) });
     let step = decoder.feed(&input[10..]).expect("legal");
-    assert_eq!(step, Step { consumed: 3, event: Some(Event::Stdout(0..3)) });
+    assert_eq!(step, FastcgiStep { consumed: 3, event: Some(FastcgiEvent::Stdout(0..3)) });
     assert!(decoder.is_between_records());
 }
 
@@ -191,9 +191,9 @@ fn values_are_read() {
     let values = Values { max_conns: Some(50), max_reqs: None, multiplexes: Some(false) };
     let mut input = Vec::new();
     push_values(VARIABLES, &values, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(Event::Values(values))]);
+    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::Values(values))]);
     let odd = record(10, 0, b"\x0E\x02FCGI_MAX_CONNSno\x01\x01ab", 3);
-    assert_eq!(decode(&odd).said, [Said::Other(Event::Values(Values::default()))]);
+    assert_eq!(decode(&odd).said, [Said::Other(FastcgiEvent::Values(Values::default()))]);
     refuse(FastcgiFault::PairTruncated, &record(10, 0, b"\x0E\x02FCGI_MAX", 0));
     refuse(FastcgiFault::PairTruncated, &record(10, 0, b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFx", 0));
 }
@@ -216,7 +216,7 @@ fn management_records_have_a_limit() {
 fn an_unknown_type_is_reported() {
     let mut input = Vec::new();
     push_unknown_type(9, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(Event::UnknownType(9))]);
+    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::UnknownType(9))]);
 }
 
 #[test]
@@ -274,14 +274,14 @@ proptest! {
         step in 1_usize..40,
     ) {
         let end = EndRequest { app_status, protocol_status: ProtocolStatus::RequestComplete };
-        let (mut input, mut expected) = (Vec::new(), Outcome::default());
+        let (mut input, mut expected) = (Vec::new(), ResponseDecoded::default());
         for (is_output, data, padding) in &pieces {
             input.extend(record(if *is_output { 6 } else { 7 }, 1, data, *padding));
-            let event = if *is_output { Event::Stdout } else { Event::Stderr };
+            let event = if *is_output { FastcgiEvent::Stdout } else { FastcgiEvent::Stderr };
             expected.hear(data, event(0..data.len()));
         }
         push_end_request(1, end, &mut input);
-        expected.said.push(Said::Other(Event::End(end)));
+        expected.said.push(Said::Other(FastcgiEvent::End(end)));
         expected.used = input.len();
         let cut: Vec<&[u8]> = input.chunks(step).collect();
         prop_assert_eq!(&decode_pieces(&mut Decoder::new(), &cut), &expected);

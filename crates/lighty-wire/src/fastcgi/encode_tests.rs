@@ -7,11 +7,11 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fastcgi::app::{Event, RequestDecoder};
+use crate::fastcgi::app::{FastcgiRequestEvent, RequestDecoder};
 
 /// The messages that an application decodes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct DecodedMessages {
     begin: Option<Begin>,
     params: Option<Vec<(Vec<u8>, Vec<u8>)>>,
     stdin: Vec<u8>,
@@ -20,18 +20,21 @@ struct Seen {
     asked: Vec<Vec<u8>>,
 }
 
-fn read(bytes: &[u8]) -> Seen {
-    let (mut decoder, mut seen, mut rest) = (RequestDecoder::new(), Seen::default(), bytes);
+fn read(bytes: &[u8]) -> DecodedMessages {
+    let (mut decoder, mut seen, mut rest) =
+        (RequestDecoder::new(), DecodedMessages::default(), bytes);
     loop {
         let step = decoder.feed(rest).expect("legal records");
         match step.event {
             None => break,
-            Some(Event::Begin(begin)) => seen.begin = Some(begin),
-            Some(Event::Params) => seen.params = Some(owned(decoder.params())),
-            Some(Event::Stdin(range)) => seen.stdin.extend_from_slice(&rest[range]),
-            Some(Event::EndOfStdin) => seen.ended = true,
-            Some(Event::Abort) => seen.aborted = true,
-            Some(Event::GetValues) => seen.asked = decoder.asked().map(<[u8]>::to_vec).collect(),
+            Some(FastcgiRequestEvent::Begin(begin)) => seen.begin = Some(begin),
+            Some(FastcgiRequestEvent::Params) => seen.params = Some(owned(decoder.params())),
+            Some(FastcgiRequestEvent::Stdin(range)) => seen.stdin.extend_from_slice(&rest[range]),
+            Some(FastcgiRequestEvent::EndOfStdin) => seen.ended = true,
+            Some(FastcgiRequestEvent::Abort) => seen.aborted = true,
+            Some(FastcgiRequestEvent::GetValues) => {
+                seen.asked = decoder.asked().map(<[u8]>::to_vec).collect()
+            }
             Some(other) => panic!("{other:?}"),
         }
         rest = &rest[step.consumed..];

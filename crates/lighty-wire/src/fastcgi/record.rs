@@ -103,7 +103,7 @@ impl Header {
 
 /// The result of [`RecordReader::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum RecordPiece {
     /// A header. The record's content follows.
     Header(Header),
     /// Content, or part of it.
@@ -114,7 +114,7 @@ pub(super) enum Piece {
 
 /// Next expected part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordState {
     /// The rest of a header of which `filled` bytes have arrived.
     Header { bytes: [u8; HEADER_LEN], filled: u8 },
     /// Remaining bytes of content, and bytes of padding after them.
@@ -123,12 +123,12 @@ enum State {
     Padding { left: u8 },
 }
 
-const BETWEEN: State = State::Header { bytes: [0; HEADER_LEN], filled: 0 };
+const BETWEEN: RecordState = RecordState::Header { bytes: [0; HEADER_LEN], filled: 0 };
 
 /// Splits a byte stream into records.
 #[derive(Clone, Debug)]
 pub(super) struct RecordReader {
-    state: State,
+    state: RecordState,
 }
 
 impl RecordReader {
@@ -140,31 +140,34 @@ impl RecordReader {
     pub(super) fn is_between_records(&self) -> bool {
         matches!(
             self.state,
-            State::Header { filled: 0, .. }
-                | State::Content { left: 0, padding: 0 }
-                | State::Padding { left: 0 }
+            RecordState::Header { filled: 0, .. }
+                | RecordState::Content { left: 0, padding: 0 }
+                | RecordState::Padding { left: 0 }
         )
     }
 
     /// Consumes bytes from the front of `input`; returns their number and meaning. Without a piece,
     /// the whole input is consumed.
-    pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), FastcgiFault> {
+    pub(super) fn read(
+        &mut self,
+        input: &[u8],
+    ) -> Result<(usize, Option<RecordPiece>), FastcgiFault> {
         match self.state {
-            State::Header { bytes, filled } => self.read_header(bytes, filled, input),
-            State::Content { left: 0, padding } => {
-                self.state = State::Padding { left: padding };
+            RecordState::Header { bytes, filled } => self.read_header(bytes, filled, input),
+            RecordState::Content { left: 0, padding } => {
+                self.state = RecordState::Padding { left: padding };
                 self.read(input)
             }
-            State::Content { left, padding } => {
+            RecordState::Content { left, padding } => {
                 let len = input.len().min(usize::from(left));
-                self.state = State::Content { left: left - len as u16, padding };
-                Ok((len, (len > 0).then_some(Piece::Content(0..len))))
+                self.state = RecordState::Content { left: left - len as u16, padding };
+                Ok((len, (len > 0).then_some(RecordPiece::Content(0..len))))
             }
-            State::Padding { left } => {
+            RecordState::Padding { left } => {
                 let len = input.len().min(usize::from(left));
                 let left = left - len as u8;
-                self.state = if left == 0 { BETWEEN } else { State::Padding { left } };
-                Ok((len, (left == 0).then_some(Piece::End)))
+                self.state = if left == 0 { BETWEEN } else { RecordState::Padding { left } };
+                Ok((len, (left == 0).then_some(RecordPiece::End)))
             }
         }
     }
@@ -174,7 +177,7 @@ impl RecordReader {
         mut bytes: [u8; HEADER_LEN],
         filled: u8,
         input: &[u8],
-    ) -> Result<(usize, Option<Piece>), FastcgiFault> {
+    ) -> Result<(usize, Option<RecordPiece>), FastcgiFault> {
         let missing = &mut bytes[usize::from(filled)..];
         let len = missing.len().min(input.len());
         missing[..len].copy_from_slice(&input[..len]);
@@ -184,12 +187,12 @@ impl RecordReader {
             return Err(FastcgiFault::Version);
         }
         if usize::from(filled) < HEADER_LEN {
-            self.state = State::Header { bytes, filled };
+            self.state = RecordState::Header { bytes, filled };
             return Ok((len, None));
         }
         let header = Header::from_bytes(bytes)?;
-        self.state = State::Content { left: header.content_len, padding: header.padding_len };
-        Ok((len, Some(Piece::Header(header))))
+        self.state = RecordState::Content { left: header.content_len, padding: header.padding_len };
+        Ok((len, Some(RecordPiece::Header(header))))
     }
 }
 
@@ -220,13 +223,16 @@ mod tests {
         let mut reader = RecordReader::new();
         let header = Header { padding_len: 255, ..Header::new(RecordType::Stdout, 1, u16::MAX) };
         let (used, piece) = reader.read(&header.to_bytes()).expect("a header");
-        assert_eq!((used, piece), (8, Some(Piece::Header(header))));
+        assert_eq!((used, piece), (8, Some(RecordPiece::Header(header))));
         let rest = [0; CONTENT_LEN_MAX + 255 + 1];
         let (used, piece) = reader.read(&rest).expect("content");
-        assert_eq!((used, piece), (CONTENT_LEN_MAX, Some(Piece::Content(0..CONTENT_LEN_MAX))));
+        assert_eq!(
+            (used, piece),
+            (CONTENT_LEN_MAX, Some(RecordPiece::Content(0..CONTENT_LEN_MAX)))
+        );
         assert!(!reader.is_between_records());
         let (used, piece) = reader.read(&rest[CONTENT_LEN_MAX..]).expect("padding");
-        assert_eq!((used, piece), (255, Some(Piece::End)));
+        assert_eq!((used, piece), (255, Some(RecordPiece::End)));
         assert!(reader.is_between_records());
     }
 }

@@ -78,7 +78,7 @@ fault_table! {
 
 /// Next expected part of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     /// Digits of a size; `digits` is the number of digits so far.
     Size { size: u64, digits: u16 },
     /// White space after the size, which is only legal before an extension.
@@ -160,7 +160,7 @@ impl ExtensionPart {
 /// body's length. After a fault every further call repeats it.
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
-    state: State,
+    state: ChunkedState,
     fault: Option<ChunkFault>,
     /// Bytes of the current chunk's extension.
     extension_len: u32,
@@ -186,7 +186,7 @@ impl ChunkedDecoder {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            state: State::Size { size: 0, digits: 0 },
+            state: ChunkedState::Size { size: 0, digits: 0 },
             fault: None,
             extension_len: 0,
             size_digits: 0,
@@ -220,13 +220,13 @@ impl ChunkedDecoder {
     /// True if the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkedState::Done
     }
 
     /// Bytes of the current chunk that have not been fed yet.
     #[must_use]
     pub fn announced(&self) -> u64 {
-        if let State::Data { left } = self.state { left } else { 0 }
+        if let ChunkedState::Data { left } = self.state { left } else { 0 }
     }
 
     /// The trailer fields that [`trailer::is_allowed`] permits. They are complete when the body is
@@ -256,10 +256,10 @@ impl ChunkedDecoder {
         let mut at = 0;
         while at < input.len() {
             match self.state {
-                State::Data { left } => return Ok(self.take_data(left, at, input.len())),
-                State::Trailer => at += self.take_trailer(&input[at..])?,
-                State::TrailerLf => at += self.take_trailer_lf(input[at]),
-                State::Done => break,
+                ChunkedState::Data { left } => return Ok(self.take_data(left, at, input.len())),
+                ChunkedState::Trailer => at += self.take_trailer(&input[at..])?,
+                ChunkedState::TrailerLf => at += self.take_trailer_lf(input[at]),
+                ChunkedState::Done => break,
                 _ => {
                     self.state = self.step(input[at])?;
                     at += 1;
@@ -272,51 +272,62 @@ impl ChunkedDecoder {
     fn take_data(&mut self, left: u64, start: usize, end: usize) -> ChunkEvent {
         let len = usize::try_from(left).map_or(end - start, |left| left.min(end - start));
         let left = left - len as u64;
-        self.state = if left == 0 { State::DataCr } else { State::Data { left } };
+        self.state = if left == 0 { ChunkedState::DataCr } else { ChunkedState::Data { left } };
         ChunkEvent { consumed: start + len, data: start..start + len, done: false }
     }
 
     /// Handles one byte of framing.
-    fn step(&mut self, byte: u8) -> Result<State, ChunkFault> {
+    fn step(&mut self, byte: u8) -> Result<ChunkedState, ChunkFault> {
         match (self.state, byte) {
-            (State::Size { digits: 0, .. }, b'\r' | b'\n' | b';' | b' ' | b'\t') => {
+            (ChunkedState::Size { digits: 0, .. }, b'\r' | b'\n' | b';' | b' ' | b'\t') => {
                 Err(ChunkFault::Size)
             }
-            (State::Size { size, .. } | State::BeforeExtension { size }, b';') => {
+            (ChunkedState::Size { size, .. } | ChunkedState::BeforeExtension { size }, b';') => {
                 self.extension_byte()?;
                 // Some backends end the line right after the semicolon, or after a blank.
                 let at = match self.is_response() {
                     true => ExtensionPart::Skipped,
                     false => ExtensionPart::BeforeName,
                 };
-                Ok(State::Extension { size, at })
+                Ok(ChunkedState::Extension { size, at })
             }
-            (State::Size { size, .. } | State::BeforeExtension { size }, b' ' | b'\t') => {
+            (
+                ChunkedState::Size { size, .. } | ChunkedState::BeforeExtension { size },
+                b' ' | b'\t',
+            ) => {
                 self.extension_byte()?;
-                Ok(State::BeforeExtension { size })
+                Ok(ChunkedState::BeforeExtension { size })
             }
-            (State::Size { size, .. }, b'\r') => Ok(State::SizeLf { size }),
-            (State::Extension { size, at }, b'\r') if at.may_end() => Ok(State::SizeLf { size }),
-            (State::Size { .. } | State::Extension { .. }, b'\n') => Err(ChunkFault::LineEnd),
-            (State::Size { size, digits }, _) => self.add_digit(size, digits, byte),
+            (ChunkedState::Size { size, .. }, b'\r') => Ok(ChunkedState::SizeLf { size }),
+            (ChunkedState::Extension { size, at }, b'\r') if at.may_end() => {
+                Ok(ChunkedState::SizeLf { size })
+            }
+            (ChunkedState::Size { .. } | ChunkedState::Extension { .. }, b'\n') => {
+                Err(ChunkFault::LineEnd)
+            }
+            (ChunkedState::Size { size, digits }, _) => self.add_digit(size, digits, byte),
             // Some backends pad the size with blanks, and other proxies accept it.
-            (State::BeforeExtension { size }, b'\r') if self.is_response() => {
-                Ok(State::SizeLf { size })
+            (ChunkedState::BeforeExtension { size }, b'\r') if self.is_response() => {
+                Ok(ChunkedState::SizeLf { size })
             }
-            (State::BeforeExtension { .. }, _) => Err(ChunkFault::Size),
-            (State::Extension { size, at }, _) => {
+            (ChunkedState::BeforeExtension { .. }, _) => Err(ChunkFault::Size),
+            (ChunkedState::Extension { size, at }, _) => {
                 let at = at.next(byte).ok_or(ChunkFault::Extension)?;
                 self.extension_byte()?;
-                Ok(State::Extension { size, at })
+                Ok(ChunkedState::Extension { size, at })
             }
-            (State::SizeLf { size }, b'\n') => self.begin_chunk(size),
-            (State::SizeLf { .. }, _) => Err(ChunkFault::LineEnd),
-            (State::DataCr, b'\r') => Ok(State::DataLf),
-            (State::DataLf, b'\n') => Ok(State::Size { size: 0, digits: 0 }),
-            (State::DataCr | State::DataLf, _) => Err(ChunkFault::DataEnd),
-            (State::Data { .. } | State::Trailer | State::TrailerLf | State::Done, _) => {
-                Ok(self.state)
-            }
+            (ChunkedState::SizeLf { size }, b'\n') => self.begin_chunk(size),
+            (ChunkedState::SizeLf { .. }, _) => Err(ChunkFault::LineEnd),
+            (ChunkedState::DataCr, b'\r') => Ok(ChunkedState::DataLf),
+            (ChunkedState::DataLf, b'\n') => Ok(ChunkedState::Size { size: 0, digits: 0 }),
+            (ChunkedState::DataCr | ChunkedState::DataLf, _) => Err(ChunkFault::DataEnd),
+            (
+                ChunkedState::Data { .. }
+                | ChunkedState::Trailer
+                | ChunkedState::TrailerLf
+                | ChunkedState::Done,
+                _,
+            ) => Ok(self.state),
         }
     }
 
@@ -324,13 +335,13 @@ impl ChunkedDecoder {
         self.overhead_max == u64::MAX
     }
 
-    fn add_digit(&mut self, size: u64, digits: u16, byte: u8) -> Result<State, ChunkFault> {
+    fn add_digit(&mut self, size: u64, digits: u16, byte: u8) -> Result<ChunkedState, ChunkFault> {
         let digit = char::from(byte).to_digit(16).ok_or(ChunkFault::Size)?;
         if digits == SIZE_DIGITS_MAX || size.leading_zeros() < 4 {
             return Err(ChunkFault::SizeTooLarge);
         }
         self.size_digits = digits + 1;
-        Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 })
+        Ok(ChunkedState::Size { size: size << 4 | u64::from(digit), digits: digits + 1 })
     }
 
     fn extension_byte(&mut self) -> Result<(), ChunkFault> {
@@ -341,7 +352,7 @@ impl ChunkedDecoder {
         Ok(())
     }
 
-    fn begin_chunk(&mut self, size: u64) -> Result<State, ChunkFault> {
+    fn begin_chunk(&mut self, size: u64) -> Result<ChunkedState, ChunkFault> {
         let allowed = size.saturating_mul(2).saturating_add(CHUNK_FRAMING_BYTES);
         // This chunk's framing: digits, line ends and the extension.
         let spent = u64::from(self.size_digits) + 4 + u64::from(self.extension_len);
@@ -350,20 +361,20 @@ impl ChunkedDecoder {
         if self.overhead > self.overhead_max {
             return Err(ChunkFault::Overhead);
         }
-        Ok(if size == 0 { State::Trailer } else { State::Data { left: size } })
+        Ok(if size == 0 { ChunkedState::Trailer } else { ChunkedState::Data { left: size } })
     }
 
     /// Consumes trailer bytes up to the end of a line, or all of them; returns their number. Only a
     /// line that spans pieces is copied, so a body without trailers allocates nothing.
     fn take_trailer(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
         if self.line.is_empty() && input == b"\r" {
-            self.state = State::TrailerLf;
+            self.state = ChunkedState::TrailerLf;
             return Ok(1);
         }
         let newline = memchr(b'\n', input);
         let piece = &input[..newline.map_or(input.len(), |at| at + 1)];
         if self.line.is_empty() && piece == b"\r\n" {
-            self.state = State::Done;
+            self.state = ChunkedState::Done;
             return Ok(piece.len());
         }
         if self.line.len() + piece.len() > TRAILER_BYTES_MAX - self.trailer_bytes {
@@ -387,11 +398,11 @@ impl ChunkedDecoder {
     /// body.
     fn take_trailer_lf(&mut self, byte: u8) -> usize {
         if byte == b'\n' {
-            self.state = State::Done;
+            self.state = ChunkedState::Done;
             return 1;
         }
         self.line.push(b'\r');
-        self.state = State::Trailer;
+        self.state = ChunkedState::Trailer;
         0
     }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Outcome {
+struct ChunkedOutcome {
     data: Vec<u8>,
     /// Bytes up to the end of the body; `None` if it did not end.
     end: Option<usize>,
@@ -18,7 +18,7 @@ struct Outcome {
     fault: Option<ChunkFault>,
 }
 
-fn decode_pieces(decoder: &mut ChunkedDecoder, pieces: &[&[u8]]) -> Outcome {
+fn decode_pieces(decoder: &mut ChunkedDecoder, pieces: &[&[u8]]) -> ChunkedOutcome {
     let (mut data, mut used, mut fault) = (Vec::new(), 0, None);
     'pieces: for piece in pieces {
         let mut rest = *piece;
@@ -38,10 +38,10 @@ fn decode_pieces(decoder: &mut ChunkedDecoder, pieces: &[&[u8]]) -> Outcome {
         }
     }
     let trailers = decoder.trailers().iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
-    Outcome { data, end: decoder.is_done().then_some(used), trailers, fault }
+    ChunkedOutcome { data, end: decoder.is_done().then_some(used), trailers, fault }
 }
 
-fn decode(input: &[u8]) -> Outcome {
+fn decode(input: &[u8]) -> ChunkedOutcome {
     let mut reused = ChunkedDecoder::new();
     let whole = decode_pieces(&mut reused, &[input]);
     shred(input, |pieces| {

@@ -35,7 +35,7 @@ pub enum Head {
 
 /// The parts of a request that another protocol has already split.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct SplitRequest<'a> {
     pub(crate) version: Version,
     /// A token.
     pub(crate) method: &'a [u8],
@@ -51,7 +51,7 @@ impl RequestHead {
     /// [`RequestFault`]. The request line is then available for the log.
     pub(crate) fn read_parts(
         &mut self,
-        parts: &Parts<'_>,
+        parts: &SplitRequest<'_>,
         fields: &mut Fields,
         limits: &Limits,
         opts: &ParseOpts,

@@ -40,7 +40,7 @@ impl Default for ResponseLimits {
 /// A parsed response head. Reusable: parsing clears it and keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
-    progress: Progress,
+    progress: HeadProgress,
     reason: Vec<u8>,
     /// 1.0 or 1.1.
     pub version: Version,
@@ -59,7 +59,7 @@ pub struct ResponseHead {
 
 /// Progress through an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct HeadProgress {
     /// Bytes scanned.
     scanned: usize,
     /// Start of the current line.
@@ -76,7 +76,7 @@ impl ResponseHead {
 
     /// Clears the response and the parse progress; keeps the memory.
     pub fn clear(&mut self) {
-        self.progress = Progress::default();
+        self.progress = HeadProgress::default();
         self.reason.clear();
         (self.version, self.status) = (Version::Http11, Status::OK);
         self.fields.clear();
@@ -126,7 +126,7 @@ pub fn parse_response(
         Some(consumed) => out.finish(asked).map(|()| Head::Complete { consumed }),
     });
     if result != Ok(Head::Partial) {
-        out.progress = Progress::default();
+        out.progress = HeadProgress::default();
     }
     result
 }

@@ -12,9 +12,9 @@ use super::*;
 
 /// Result of a head in pieces: the fault, or length, status, reason and fields as one text, and
 /// framing.
-type Outcome = Result<Option<(usize, Status, Vec<u8>, ResponseFraming)>, ResponseFault>;
+type HeadOutcome = Result<Option<(usize, Status, Vec<u8>, ResponseFraming)>, ResponseFault>;
 
-fn outcome(pieces: &[&[u8]], limits: &ResponseLimits, head: &mut ResponseHead) -> Outcome {
+fn outcome(pieces: &[&[u8]], limits: &ResponseLimits, head: &mut ResponseHead) -> HeadOutcome {
     let mut buf = Vec::new();
     for piece in pieces {
         buf.extend_from_slice(piece);
@@ -33,7 +33,7 @@ fn limits(head_bytes_max: usize, fields_max: u32) -> ResponseLimits {
     ResponseLimits { head_bytes_max, fields_max, ..ResponseLimits::default() }
 }
 
-fn in_all_cuts(input: &[u8], limits: &ResponseLimits) -> Outcome {
+fn in_all_cuts(input: &[u8], limits: &ResponseLimits) -> HeadOutcome {
     let whole = outcome(&[input], limits, &mut ResponseHead::new());
     let mut reused = ResponseHead::new();
     shred(input, |pieces| {

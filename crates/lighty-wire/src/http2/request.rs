@@ -5,7 +5,7 @@ use lighty_http::uri::ParseOpts;
 use lighty_http::{Fields, Known, Version};
 
 use super::message::MessageHead;
-use crate::http1::request::Parts;
+use crate::http1::request::SplitRequest;
 use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 
 /// Reads `message` into `out`, which takes its fields. `ends` is true if there is no content.
@@ -43,7 +43,7 @@ pub fn read_request(
         b"CONNECT" => message.authority().unwrap_or_default(),
         _ => message.path(),
     };
-    let parts = Parts { version: Version::Http2, method: message.method(), target, framing };
+    let parts = SplitRequest { version: Version::Http2, method: message.method(), target, framing };
     let result = out.read_parts(&parts, &mut fields, limits, opts);
     message.fields = fields;
     if ends && result.is_ok() {
@@ -64,7 +64,7 @@ fn read_upgrade(
     let mut fields: Fields = core::mem::take(&mut message.fields);
     fields.push_known(Known::Connection, "upgrade");
     fields.push_known(Known::Upgrade, protocol);
-    let parts = Parts {
+    let parts = SplitRequest {
         version: Version::Http2,
         method: b"GET",
         target: message.path(),
@@ -224,7 +224,7 @@ mod tests {
         let limits = Limits { target_bytes_max: 5, ..Limits::default() };
         for (target, fault) in [("/abcd", None), ("/abcde", Some(RequestFault::TargetTooLong))] {
             let mut out = RequestHead::new();
-            let parts = Parts {
+            let parts = SplitRequest {
                 version: Version::Http2,
                 method: b"GET",
                 target: target.as_bytes(),

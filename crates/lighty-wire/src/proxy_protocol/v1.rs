@@ -92,13 +92,13 @@ pub(super) fn encode(header: &Header<'_>, out: &mut Vec<u8>) {
     let (from, to) = (source.ip(), destination.ip());
     let (from_port, to_port) = (source.port(), destination.port());
     // Writing to a vector cannot fail.
-    let _ = write!(Line(out), "PROXY {family} {from} {to} {from_port} {to_port}\r\n");
+    let _ = write!(LineWriter(out), "PROXY {family} {from} {to} {from_port} {to_port}\r\n");
 }
 
 /// Formats into a byte buffer without another allocation.
-struct Line<'a>(&'a mut Vec<u8>);
+struct LineWriter<'a>(&'a mut Vec<u8>);
 
-impl Write for Line<'_> {
+impl Write for LineWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())

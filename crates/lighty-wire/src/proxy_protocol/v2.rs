@@ -32,7 +32,7 @@ pub(super) fn parse(buf: &[u8], bytes_max: usize) -> Result<Parsed<'_>, ProxyFau
     // "discard the protocol block including the family which is ignored"
     let family = match buf.get(13) {
         None => return Ok(Parsed::Partial),
-        Some(_) if command == Command::Local => Family::Unspecified,
+        Some(_) if command == Command::Local => AddressFamily::Unspecified,
         Some(&byte) => parse_family(byte)?,
     };
     let Some(&[high, low]) = buf.get(14..PREFIX_BYTES).and_then(|len| len.first_chunk()) else {
@@ -57,7 +57,7 @@ fn parse_command(byte: u8) -> Result<Command, ProxyFault> {
 }
 
 #[derive(Clone, Copy)]
-enum Family {
+enum AddressFamily {
     Unspecified,
     Inet(Transport),
     Inet6(Transport),
@@ -66,7 +66,7 @@ enum Family {
 
 /// Parses family and transport. Unassigned values "must be rejected as invalid by receivers"; an
 /// unspecified half makes the whole unspecified.
-fn parse_family(byte: u8) -> Result<Family, ProxyFault> {
+fn parse_family(byte: u8) -> Result<AddressFamily, ProxyFault> {
     let transport = match byte & 0x0F {
         0 => None,
         1 => Some(Transport::Stream),
@@ -75,25 +75,29 @@ fn parse_family(byte: u8) -> Result<Family, ProxyFault> {
     };
     let family = match byte >> 4 {
         0 => None,
-        1 => transport.map(Family::Inet),
-        2 => transport.map(Family::Inet6),
-        3 => transport.map(Family::Unix),
+        1 => transport.map(AddressFamily::Inet),
+        2 => transport.map(AddressFamily::Inet6),
+        3 => transport.map(AddressFamily::Unix),
         _ => return Err(ProxyFault::Family),
     };
-    Ok(family.unwrap_or(Family::Unspecified))
+    Ok(family.unwrap_or(AddressFamily::Unspecified))
 }
 
 /// Parses the addresses and extensions of a complete header.
-fn parse_block(family: Family, bytes: &[u8], command: Command) -> Result<Header<'_>, ProxyFault> {
+fn parse_block(
+    family: AddressFamily,
+    bytes: &[u8],
+    command: Command,
+) -> Result<Header<'_>, ProxyFault> {
     let block = &bytes[PREFIX_BYTES..];
     let (transport, endpoints, len) = match family {
-        Family::Unspecified => {
+        AddressFamily::Unspecified => {
             let extensions = unspecified_extensions(bytes, command)?;
             return Ok(Header { extensions, ..Header::default() });
         }
-        Family::Inet(transport) => (transport, inet(block), INET_BYTES),
-        Family::Inet6(transport) => (transport, inet6(block), INET6_BYTES),
-        Family::Unix(transport) => (transport, unix(block), UNIX_BYTES),
+        AddressFamily::Inet(transport) => (transport, inet(block), INET_BYTES),
+        AddressFamily::Inet6(transport) => (transport, inet6(block), INET6_BYTES),
+        AddressFamily::Unix(transport) => (transport, unix(block), UNIX_BYTES),
     };
     let endpoints = endpoints.ok_or(ProxyFault::AddressesMissing)?;
     let extensions = tlv::parse(bytes, PREFIX_BYTES + len)?;

@@ -3,7 +3,7 @@
 
 use crate::cases::{self, Case};
 use lighty_wire::cgi::{CgiHead, Head, HeadLimits, parse_head};
-use lighty_wire::fastcgi::{Decoder, Event};
+use lighty_wire::fastcgi::{Decoder, FastcgiEvent};
 
 #[test]
 fn every_head_in_every_cut() {
@@ -74,8 +74,8 @@ fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
             used += step.consumed;
             match step.event {
                 None => break,
-                Some(Event::Stdout(range)) => output.extend_from_slice(&rest[range]),
-                Some(Event::Stderr(range)) => log.extend_from_slice(&rest[range]),
+                Some(FastcgiEvent::Stdout(range)) => output.extend_from_slice(&rest[range]),
+                Some(FastcgiEvent::Stderr(range)) => log.extend_from_slice(&rest[range]),
                 Some(other) => words.push_str(&name(&other)),
             }
             rest = &rest[step.consumed..];
@@ -87,16 +87,16 @@ fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     format!("{state} {boundary} {words}rest={} log={log} {}", total - used, response(&output))
 }
 
-fn name(event: &Event) -> String {
+fn name(event: &FastcgiEvent) -> String {
     match event {
-        Event::Stdout(_) | Event::Stderr(_) => String::new(),
-        Event::EndOfStdout => "end-of-stdout ".into(),
-        Event::End(end) => format!("end={}:{:?} ", end.app_status, end.protocol_status),
-        Event::Values(values) => format!(
+        FastcgiEvent::Stdout(_) | FastcgiEvent::Stderr(_) => String::new(),
+        FastcgiEvent::EndOfStdout => "end-of-stdout ".into(),
+        FastcgiEvent::End(end) => format!("end={}:{:?} ", end.app_status, end.protocol_status),
+        FastcgiEvent::Values(values) => format!(
             "conns={:?} reqs={:?} multiplexes={:?} ",
             values.max_conns, values.max_reqs, values.multiplexes
         ),
-        Event::UnknownType(number) => format!("unknown-type={number} "),
+        FastcgiEvent::UnknownType(number) => format!("unknown-type={number} "),
     }
 }
 

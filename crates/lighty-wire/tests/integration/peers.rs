@@ -10,7 +10,7 @@ use lighty_http::forwarded::{ForwardedOrigin, by_forwarded, by_x_forwarded_for};
 use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known};
 use lighty_testkit::shredder::shred;
-use lighty_wire::ajp13::{Event, FIELDS_MAX, PacketSize, ResponseDecoder};
+use lighty_wire::ajp13::{AjpEvent, FIELDS_MAX, PacketSize, ResponseDecoder};
 use lighty_wire::proxy_protocol::{Command, Endpoints, Header, Parsed, V2_BYTES_MAX, parse};
 
 const CASES_MIN: usize = 70;
@@ -69,7 +69,7 @@ fn ajp13_pieces(pieces: &[&[u8]], ping: bool) -> String {
                 }
             };
             match step.event {
-                Some(Event::Body(range)) => body += &String::from_utf8_lossy(&rest[range]),
+                Some(AjpEvent::Body(range)) => body += &String::from_utf8_lossy(&rest[range]),
                 Some(event) => {
                     push_body(&mut body, &mut words);
                     words.push(describe_event(&decoder, &event));
@@ -92,9 +92,9 @@ fn push_body(body: &mut String, words: &mut Vec<String>) {
     }
 }
 
-fn describe_event(decoder: &ResponseDecoder, event: &Event) -> String {
+fn describe_event(decoder: &ResponseDecoder, event: &AjpEvent) -> String {
     match event {
-        Event::Headers => {
+        AjpEvent::Headers => {
             let mut text = format!("headers={}", decoder.status().code());
             for (name, value) in decoder.fields().iter() {
                 let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
@@ -102,12 +102,12 @@ fn describe_event(decoder: &ResponseDecoder, event: &Event) -> String {
             }
             text
         }
-        Event::Flush => "flush".into(),
-        Event::GetBody { len } => format!("get-body={len}"),
-        Event::End { reuse: true } => "end=reuse".into(),
-        Event::End { reuse: false } => "end=close".into(),
-        Event::Pong => "pong".into(),
-        Event::Body(_) => unreachable!("bodies are joined"),
+        AjpEvent::Flush => "flush".into(),
+        AjpEvent::GetBody { len } => format!("get-body={len}"),
+        AjpEvent::End { reuse: true } => "end=reuse".into(),
+        AjpEvent::End { reuse: false } => "end=close".into(),
+        AjpEvent::Pong => "pong".into(),
+        AjpEvent::Body(_) => unreachable!("bodies are joined"),
     }
 }
 

@@ -12,7 +12,7 @@ use lighty_io::connect::{ConnectOptions, Target, connect};
 use lighty_io::transport::Stream;
 use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
 use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
-use lighty_wire::fastcgi::{self, Begin, Decoder, Event, ParamsWriter, Role};
+use lighty_wire::fastcgi::{self, Begin, Decoder, FastcgiEvent, ParamsWriter, Role};
 use lighty_wire::http1::{
     BodyFraming, Head, RequestLine, ResponseFault, ResponseHead, ResponseLimits, encode_request,
     other_protocol, parse_response,
@@ -248,7 +248,7 @@ impl Talk {
         let mut decoder = Decoder::new();
         loop {
             match self.fastcgi_event(&mut decoder).await? {
-                Event::Values(_) | Event::UnknownType(_) => return Ok(()),
+                FastcgiEvent::Values(_) | FastcgiEvent::UnknownType(_) => return Ok(()),
                 _ => {}
             }
         }
@@ -278,11 +278,11 @@ impl Talk {
         loop {
             let (event, consumed) = self.fastcgi_step(decoder).await?;
             let is_output = match event {
-                Event::Stdout(range) => {
+                FastcgiEvent::Stdout(range) => {
                     output.extend_from_slice(&self.received[range]);
                     true
                 }
-                Event::EndOfStdout | Event::End(_) => return Err(CheckFault::Closed),
+                FastcgiEvent::EndOfStdout | FastcgiEvent::End(_) => return Err(CheckFault::Closed),
                 _ => false,
             };
             self.received.drain(..consumed);
@@ -292,14 +292,17 @@ impl Talk {
         }
     }
 
-    async fn fastcgi_event(&mut self, decoder: &mut Decoder) -> Result<Event, CheckFault> {
+    async fn fastcgi_event(&mut self, decoder: &mut Decoder) -> Result<FastcgiEvent, CheckFault> {
         let (event, consumed) = self.fastcgi_step(decoder).await?;
         self.received.drain(..consumed);
         Ok(event)
     }
 
     /// Returns the next event, and the number of bytes that it consumed.
-    async fn fastcgi_step(&mut self, decoder: &mut Decoder) -> Result<(Event, usize), CheckFault> {
+    async fn fastcgi_step(
+        &mut self,
+        decoder: &mut Decoder,
+    ) -> Result<(FastcgiEvent, usize), CheckFault> {
         loop {
             let step = decoder.feed(&self.received);
             let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
@@ -319,7 +322,7 @@ impl Talk {
             let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
             self.received.drain(..step.consumed);
             match step.event {
-                Some(ajp13::Event::Pong) => return Ok(()),
+                Some(ajp13::AjpEvent::Pong) => return Ok(()),
                 Some(_) => {}
                 None => self.read_response().await?,
             }

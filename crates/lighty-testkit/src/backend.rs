@@ -16,7 +16,7 @@ use rustls::{ServerConfig, ServerConnection};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::client::End;
+use crate::client::ConnectionEnd;
 use crate::response::Chunks;
 
 /// Maximum bytes of each connection that are kept as received.
@@ -31,7 +31,7 @@ pub fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
 
 /// A request as received by a backend.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RequestSeen {
     /// Request line and fields, without the final empty line.
     pub head: String,
     /// Body, decoded from its framing.
@@ -44,7 +44,7 @@ pub struct Asked {
     pub at: Option<Instant>,
 }
 
-impl Asked {
+impl RequestSeen {
     /// The method.
     #[must_use]
     pub fn method(&self) -> &str {
@@ -79,29 +79,29 @@ impl Asked {
     }
 }
 
-type Script = dyn Fn(&mut Peer) + Send + Sync;
+type BackendScript = dyn Fn(&mut Peer) + Send + Sync;
 
-struct Shared {
-    script: Box<Script>,
+struct SharedBackend {
+    script: Box<BackendScript>,
     /// TLS configuration, if the backend uses TLS.
     tls: Option<Arc<ServerConfig>>,
     stopping: AtomicBool,
     opened: AtomicUsize,
     open: AtomicUsize,
     most_open: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<BackendState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BackendState {
     sockets: Vec<Weak<TcpStream>>,
     threads: Vec<JoinHandle<()>>,
-    asked: Vec<Asked>,
+    asked: Vec<RequestSeen>,
     heard: Vec<Vec<u8>>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedBackend {
+    fn state(&self) -> MutexGuard<'_, BackendState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,7 +110,7 @@ impl Shared {
 pub struct Backend {
     address: SocketAddr,
     listener: Arc<TcpListener>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedBackend>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -146,7 +146,7 @@ impl Backend {
     /// Reads each request with its body, and responds with the bytes that `answer` returns. An
     /// empty response closes the connection.
     #[must_use]
-    pub fn replying(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    pub fn replying(answer: impl Fn(&RequestSeen) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::start(move |peer| {
             while let Some(asked) = peer.request() {
                 let answer = answer(&asked);
@@ -167,10 +167,14 @@ impl Backend {
         })
     }
 
-    fn over(listener: TcpListener, tls: Option<Arc<ServerConfig>>, script: Box<Script>) -> Self {
+    fn over(
+        listener: TcpListener,
+        tls: Option<Arc<ServerConfig>>,
+        script: Box<BackendScript>,
+    ) -> Self {
         let address = listener.local_addr().expect("an address");
         let listener = Arc::new(listener);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedBackend {
             script,
             tls,
             stopping: AtomicBool::new(false),
@@ -219,13 +223,13 @@ impl Backend {
 
     /// All requests so far, in the order in which their heads were complete.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<RequestSeen> {
         self.shared.state().asked.clone()
     }
 
     /// Requests for this target.
     #[must_use]
-    pub fn asked_for(&self, target: &str) -> Vec<Asked> {
+    pub fn asked_for(&self, target: &str) -> Vec<RequestSeen> {
         self.asked().into_iter().filter(|asked| asked.target() == target).collect()
     }
 
@@ -265,7 +269,7 @@ impl Drop for Backend {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<SharedBackend>) {
     loop {
         let accepted = listener.accept();
         if shared.stopping.load(Ordering::SeqCst) {
@@ -294,9 +298,9 @@ fn is_closed(socket: &TcpStream) -> bool {
     rustix::event::poll(&mut polled, Some(&none)).is_ok_and(|ready| ready > 0)
 }
 
-fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<Shared>) {
+fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<SharedBackend>) {
     /// Decrements the counter even if the script panics.
-    struct Count<'a>(&'a Shared);
+    struct Count<'a>(&'a SharedBackend);
     impl Drop for Count<'_> {
         fn drop(&mut self) {
             self.0.open.fetch_sub(1, Ordering::SeqCst);
@@ -326,7 +330,7 @@ pub struct Peer {
     tls: Option<ServerConnection>,
     pending: Vec<u8>,
     number: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedBackend>,
 }
 
 impl Peer {
@@ -338,7 +342,7 @@ impl Peer {
 
     /// Reads the head of a request and leaves its body unread; `None` if the connection ends
     /// instead.
-    pub fn head(&mut self) -> Option<Asked> {
+    pub fn head(&mut self) -> Option<RequestSeen> {
         let end = loop {
             if let Some(at) = self.pending.windows(4).position(|w| w == b"\r\n\r\n") {
                 break at;
@@ -348,18 +352,18 @@ impl Peer {
             }
         };
         let head: Vec<u8> = self.pending.drain(..end + 4).take(end).collect();
-        let asked = Asked {
+        let asked = RequestSeen {
             head: String::from_utf8_lossy(&head).into_owned(),
             connection: self.number,
             at: Some(Instant::now()),
-            ..Asked::default()
+            ..RequestSeen::default()
         };
         self.shared.state().asked.push(asked.clone());
         Some(asked)
     }
 
     /// Reads a request with its body; `None` if the connection ends before.
-    pub fn request(&mut self) -> Option<Asked> {
+    pub fn request(&mut self) -> Option<RequestSeen> {
         let at = self.shared.state().asked.len();
         let mut asked = self.head()?;
         if asked.field("Transfer-Encoding").is_some() {
@@ -513,14 +517,14 @@ impl Peer {
     }
 
     /// Sends nothing until the peer ends the connection; returns the kind of end.
-    pub fn hang(&mut self) -> End {
+    pub fn hang(&mut self) -> ConnectionEnd {
         let mut piece = [0; 64 * 1024];
         loop {
             match (&*self.socket).read(&mut piece) {
-                Ok(0) => return End::Closed,
+                Ok(0) => return ConnectionEnd::Closed,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return End::Reset,
+                Err(_) => return ConnectionEnd::Reset,
             }
         }
     }

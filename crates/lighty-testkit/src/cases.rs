@@ -32,12 +32,12 @@ pub struct Case {
     pub name: String,
     /// Bytes that the client sends.
     pub request: Vec<u8>,
-    answers: Vec<Answer>,
+    answers: Vec<CaseResponse>,
     fate: Fate,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Answer {
+struct CaseResponse {
     statuses: Vec<u16>,
     to_head: bool,
     fields: Vec<(String, String)>,
@@ -124,7 +124,11 @@ impl Case {
             let (statuses, to_head) =
                 text.strip_suffix(" head").map_or((text, false), |statuses| (statuses, true));
             let statuses: Result<Vec<u16>, _> = statuses.split('|').map(str::parse).collect();
-            self.answers.push(Answer { statuses: statuses.ok()?, to_head, ..Answer::default() });
+            self.answers.push(CaseResponse {
+                statuses: statuses.ok()?,
+                to_head,
+                ..CaseResponse::default()
+            });
             return Some(());
         }
         let answer = self.answers.last_mut()?;
@@ -185,7 +189,7 @@ impl Case {
     }
 }
 
-impl Answer {
+impl CaseResponse {
     fn check(&self, response: &Response) -> Result<(), String> {
         if !self.statuses.contains(&response.status) {
             return Err(format!(

@@ -18,7 +18,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Kind of a connection's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The peer closed its side in order.
     Closed,
     /// The peer reset the connection.
@@ -282,16 +282,16 @@ impl Client {
     }
 
     /// Reads everything until the connection ends; fails the test if it stays open.
-    pub fn read_to_end(&mut self) -> (Vec<u8>, End) {
+    pub fn read_to_end(&mut self) -> (Vec<u8>, ConnectionEnd) {
         loop {
             match self.fill() {
-                Ok(0) => return (std::mem::take(&mut self.pending), End::Closed),
+                Ok(0) => return (std::mem::take(&mut self.pending), ConnectionEnd::Closed),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    return (std::mem::take(&mut self.pending), End::Torn);
+                    return (std::mem::take(&mut self.pending), ConnectionEnd::Torn);
                 }
                 Err(error) if is_reset(&error) => {
-                    return (std::mem::take(&mut self.pending), End::Reset);
+                    return (std::mem::take(&mut self.pending), ConnectionEnd::Reset);
                 }
                 Err(error) => panic!("the connection stays open: {error}"),
             }
@@ -299,7 +299,7 @@ impl Client {
     }
 
     /// Fails the test unless the peer closes (or resets) without sending another byte.
-    pub fn expect_end(&mut self) -> End {
+    pub fn expect_end(&mut self) -> ConnectionEnd {
         let (rest, end) = self.read_to_end();
         assert!(rest.is_empty(), "unasked bytes: {:?}", String::from_utf8_lossy(&rest));
         end

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::client::{Client, End};
+use crate::client::{Client, ConnectionEnd};
 use crate::hpack::{Decoder, push_field};
 
 /// Types of frames: RFC 9113 section 6.
@@ -72,7 +72,7 @@ impl Frame {
 
 /// Received parts of a response on one stream.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct Http2Response {
     /// Statuses and fields of the interim responses.
     pub interim: Vec<(u16, Vec<(String, String)>)>,
     /// Status; 0 until the head has arrived.
@@ -89,7 +89,7 @@ pub struct Answer {
     pub reset: Option<u32>,
 }
 
-impl Answer {
+impl Http2Response {
     /// The values of a field, joined.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<String> {
@@ -114,7 +114,7 @@ pub struct Http2 {
     client: Client,
     decoder: Decoder,
     next_stream: u32,
-    answers: BTreeMap<u32, Answer>,
+    answers: BTreeMap<u32, Http2Response>,
     authority: String,
     /// Credits windows as content arrives.
     pub credits: bool,
@@ -220,18 +220,18 @@ impl Http2 {
     }
 
     /// Sends a GET and reads the response.
-    pub fn get(&mut self, target: &str) -> Answer {
+    pub fn get(&mut self, target: &str) -> Http2Response {
         self.get_with(target, &[])
     }
 
     /// Like [`Http2::get`], with additional fields.
-    pub fn get_with(&mut self, target: &str, more: &[(&str, &str)]) -> Answer {
+    pub fn get_with(&mut self, target: &str, more: &[(&str, &str)]) -> Http2Response {
         let stream = self.request("GET", target, more, true);
         self.answer(stream)
     }
 
     /// Sends a POST with content in one frame and its length, and reads the response.
-    pub fn post(&mut self, target: &str, content: &[u8]) -> Answer {
+    pub fn post(&mut self, target: &str, content: &[u8]) -> Http2Response {
         let length = content.len().to_string();
         let stream = self.request("POST", target, &[("content-length", &length)], false);
         self.send_data(stream, content, true);
@@ -261,17 +261,21 @@ impl Http2 {
     }
 
     /// Reads until a stream is complete; fails the test if the connection ends before.
-    pub fn answer(&mut self, stream: u32) -> Answer {
-        self.read_until(stream, Answer::is_over)
+    pub fn answer(&mut self, stream: u32) -> Http2Response {
+        self.read_until(stream, Http2Response::is_over)
     }
 
     /// Reads until the head of a stream's response has arrived.
-    pub fn head(&mut self, stream: u32) -> Answer {
+    pub fn head(&mut self, stream: u32) -> Http2Response {
         self.read_until(stream, |answer| answer.status != 0 || answer.is_over())
     }
 
     /// Reads until `is_enough` accepts the data received on a stream.
-    pub fn read_until(&mut self, stream: u32, is_enough: impl Fn(&Answer) -> bool) -> Answer {
+    pub fn read_until(
+        &mut self,
+        stream: u32,
+        is_enough: impl Fn(&Http2Response) -> bool,
+    ) -> Http2Response {
         loop {
             let answer = self.answers.entry(stream).or_default();
             if is_enough(answer) {
@@ -285,12 +289,12 @@ impl Http2 {
 
     /// Data received on a stream so far.
     #[must_use]
-    pub fn so_far(&self, stream: u32) -> Answer {
+    pub fn so_far(&self, stream: u32) -> Http2Response {
         self.answers.get(&stream).cloned().unwrap_or_default()
     }
 
     /// Reads up to the end of the connection. Returns the kind of end.
-    pub fn read_to_end(&mut self) -> End {
+    pub fn read_to_end(&mut self) -> ConnectionEnd {
         while self.next_frame().is_some() {}
         self.client.read_to_end().1
     }

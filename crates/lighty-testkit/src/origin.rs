@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 /// A running backend. Dropping it closes its listener and its connections.
 pub struct Origin {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<OriginState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct State {
+struct OriginState {
     name: String,
     requests: AtomicUsize,
     status: AtomicU16,
@@ -22,7 +22,7 @@ struct State {
     connections: Mutex<Vec<TcpStream>>,
 }
 
-impl State {
+impl OriginState {
     fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +43,7 @@ impl Origin {
     pub fn start_at(address: SocketAddr, name: &str) -> Self {
         let listener = TcpListener::bind(address).expect("an address for a backend");
         let address = listener.local_addr().expect("its address");
-        let state = Arc::new(State {
+        let state = Arc::new(OriginState {
             name: name.to_owned(),
             requests: AtomicUsize::new(0),
             status: AtomicU16::new(200),
@@ -99,7 +99,7 @@ impl Drop for Origin {
 }
 
 /// Responds to the requests of a connection. They must not have a body.
-fn respond(mut stream: TcpStream, state: &State) {
+fn respond(mut stream: TcpStream, state: &OriginState) {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];
     loop {

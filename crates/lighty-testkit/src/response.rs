@@ -183,12 +183,12 @@ impl Chunks {
         let mut at = 0;
         let ended = loop {
             match next_chunk(&bytes[at..])? {
-                Step::NeedMore => break false,
-                Step::Data { from, to, used } => {
+                FramingStep::NeedMore => break false,
+                FramingStep::Data { from, to, used } => {
                     self.body.extend_from_slice(&bytes[at + from..at + to]);
                     at += used;
                 }
-                Step::End { used, trailers } => {
+                FramingStep::End { used, trailers } => {
                     at += used;
                     self.trailers = trailers;
                     break true;
@@ -200,15 +200,15 @@ impl Chunks {
     }
 }
 
-enum Step {
+enum FramingStep {
     NeedMore,
     Data { from: usize, to: usize, used: usize },
     End { used: usize, trailers: Vec<String> },
 }
 
-fn next_chunk(bytes: &[u8]) -> Result<Step, String> {
+fn next_chunk(bytes: &[u8]) -> Result<FramingStep, String> {
     let Some(line) = bytes.windows(2).position(|w| w == b"\r\n") else {
-        return Ok(Step::NeedMore);
+        return Ok(FramingStep::NeedMore);
     };
     let text = std::str::from_utf8(&bytes[..line]).map_err(|_| "chunk size")?;
     let size = usize::from_str_radix(text, 16).map_err(|_| format!("bad chunk size {text:?}"))?;
@@ -216,26 +216,28 @@ fn next_chunk(bytes: &[u8]) -> Result<Step, String> {
     if size == 0 {
         return trailer_section(&bytes[from..], from);
     }
-    let Some(end) = bytes.get(from + size..from + size + 2) else { return Ok(Step::NeedMore) };
+    let Some(end) = bytes.get(from + size..from + size + 2) else {
+        return Ok(FramingStep::NeedMore);
+    };
     match end {
-        b"\r\n" => Ok(Step::Data { from, to: from + size, used: from + size + 2 }),
+        b"\r\n" => Ok(FramingStep::Data { from, to: from + size, used: from + size + 2 }),
         other => Err(format!("a chunk of {size} bytes ends in {other:?}")),
     }
 }
 
 /// Parses the lines after the last chunk, up to the empty one.
-fn trailer_section(bytes: &[u8], before: usize) -> Result<Step, String> {
+fn trailer_section(bytes: &[u8], before: usize) -> Result<FramingStep, String> {
     let (mut at, mut trailers) = (0, Vec::new());
     while let Some(length) = bytes[at..].windows(2).position(|w| w == b"\r\n") {
         let line = std::str::from_utf8(&bytes[at..at + length]).map_err(|_| "a trailer")?;
         at += length + 2;
         if line.is_empty() {
-            return Ok(Step::End { used: before + at, trailers });
+            return Ok(FramingStep::End { used: before + at, trailers });
         }
         field_line(line)?;
         trailers.push(line.to_owned());
     }
-    Ok(Step::NeedMore)
+    Ok(FramingStep::NeedMore)
 }
 
 #[cfg(test)]

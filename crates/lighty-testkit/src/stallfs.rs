@@ -34,17 +34,17 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 /// A mounted file system. Dropping it ends every stall and unmounts it.
 pub struct StallFs {
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SharedStalls>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedStalls {
+    state: Mutex<StallState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct StallState {
     stalled: bool,
     waiting: usize,
     gave_up: bool,
@@ -70,7 +70,7 @@ impl StallFs {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY;
         rustix::mount::mount(c"stallfs", path, c"fuse", flags, options)
             .map_err(|error| format!("mounting: {error}"))?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedStalls::default());
         let server = Arc::clone(&shared);
         std::thread::spawn(move || serve(&OwnedFd::from(device).into(), &server));
         Ok(Self { path: path.to_owned(), shared })
@@ -118,7 +118,7 @@ const ROOT_NODE: u64 = 1;
 const HEADER_BYTES: usize = 40;
 
 /// Serves requests until the file system is unmounted.
-fn serve(device: &File, shared: &Arc<Shared>) {
+fn serve(device: &File, shared: &Arc<SharedStalls>) {
     let mut buffer = vec![0; 256 * 1024];
     loop {
         let count = match (&*device).read(&mut buffer) {
@@ -127,7 +127,7 @@ fn serve(device: &File, shared: &Arc<Shared>) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             _ => return,
         };
-        let Some(request) = Request::parse(&buffer[..count]) else { continue };
+        let Some(request) = FuseRequest::parse(&buffer[..count]) else { continue };
         let Ok(device) = device.try_clone() else { return };
         if request.may_stall(shared) {
             let shared = Arc::clone(shared);
@@ -141,7 +141,7 @@ fn serve(device: &File, shared: &Arc<Shared>) {
     }
 }
 
-impl Shared {
+impl SharedStalls {
     fn wait_out_stall(&self) {
         let mut state = self.state.lock().expect("no panic");
         state.waiting += 1;
@@ -187,7 +187,7 @@ enum Ask {
     Unknown,
 }
 
-struct Request {
+struct FuseRequest {
     unique: u64,
     node: u64,
     ask: Ask,
@@ -201,7 +201,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-impl Request {
+impl FuseRequest {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let body = bytes.get(HEADER_BYTES..)?;
         let ask = match u32_at(bytes, 4)? {
@@ -219,7 +219,7 @@ impl Request {
         Some(Self { unique: u64_at(bytes, 8)?, node: u64_at(bytes, 16)?, ask })
     }
 
-    fn may_stall(&self, shared: &Shared) -> bool {
+    fn may_stall(&self, shared: &SharedStalls) -> bool {
         let stalls = match &self.ask {
             Ask::Lookup { name } => name.starts_with(b"wait"),
             Ask::Read { .. } => {
@@ -231,7 +231,7 @@ impl Request {
         stalls && shared.state.lock().expect("no panic").stalled
     }
 
-    fn respond(&self, mut device: &File, shared: &Shared) {
+    fn respond(&self, mut device: &File, shared: &SharedStalls) {
         let result = match &self.ask {
             Ask::Forget => return,
             Ask::Init { minor } => Ok(init(*minor)),

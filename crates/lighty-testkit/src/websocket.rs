@@ -1,6 +1,6 @@
 //! The client's side of a WebSocket (RFC 6455), frame by frame.
 
-use crate::client::{Client, End};
+use crate::client::{Client, ConnectionEnd};
 use crate::response::Response;
 
 /// The key of the example in RFC 6455 section 1.3.
@@ -134,7 +134,7 @@ impl WebSocket {
     }
 
     /// Fails the test unless the connection ends without sending another byte.
-    pub fn expect_end(&mut self) -> End {
+    pub fn expect_end(&mut self) -> ConnectionEnd {
         self.client.expect_end()
     }
 }

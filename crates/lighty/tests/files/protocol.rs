@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lighty_testkit::cases::{Case, read_all};
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::stopwatch::Stopwatch;
@@ -107,7 +107,7 @@ fn a_half_closed_client_gets_its_response() {
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     client.half_close();
     assert_eq!(client.response().body, b"hello\n");
-    assert_eq!(client.expect_end(), End::Closed);
+    assert_eq!(client.expect_end(), ConnectionEnd::Closed);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn the_last_response_arrives_though_more_was_asked() {
             assert_eq!(client.response().body.len(), SIZE);
         }
         let (rest, end) = client.read_to_end();
-        assert_eq!((rest.len(), end), (0, End::Closed));
+        assert_eq!((rest.len(), end), (0, ConnectionEnd::Closed));
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::Port;
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::content::pattern;
 use lighty_testkit::server::{STOP_DEADLINE, Server, write_file};
 use lighty_testkit::{lighty, wait_until};
@@ -62,7 +62,7 @@ fn what_was_asked_behind_a_download_does_not_cost_its_end() {
     assert!(bytes.len() > LARGE && bytes[..LARGE] == pattern(0, LARGE), "{}", bytes.len());
     let second = String::from_utf8_lossy(&bytes[LARGE..]);
     assert!(second.starts_with("HTTP/1.1 200 OK") && second.ends_with("\r\n\r\nx"), "{second}");
-    assert_eq!(end, End::Closed);
+    assert_eq!(end, ConnectionEnd::Closed);
     let (status, _) = server.await_exit(STOP_DEADLINE);
     assert!(status.success(), "{status}");
 }

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::symlink;
 
-use lighty_testkit::backend::{Asked, Backend, answer};
+use lighty_testkit::backend::{Backend, RequestSeen, answer};
 use lighty_testkit::content::pattern;
 use lighty_testkit::gateway::Gateway;
 use lighty_testkit::lighty;
@@ -25,7 +25,7 @@ fn ask(server: &Server, request: &str) -> Response {
 }
 
 /// Names the file in the query with the field in the path: `/X-Sendfile?/srv/a`.
-fn named_file(asked: &Asked) -> Vec<u8> {
+fn named_file(asked: &RequestSeen) -> Vec<u8> {
     let (field, file) = asked.target().split_once('?').expect("a file");
     let field = field.trim_start_matches('/');
     let fields = format!(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::{lighty, wait_until};
@@ -377,7 +377,7 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
                     peer.send(protocol.begun(200, &[("Content-Length", "100")], "hello"));
                 }
                 let _ = there.lock().expect("nobody panics").send(());
-                let end: End = peer.hang();
+                let end: ConnectionEnd = peer.hang();
                 let _ = ended.lock().expect("nobody panics").send(end);
             });
             let server = front(protocol, &backend, "");

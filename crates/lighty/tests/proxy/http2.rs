@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lighty_testkit::backend::{Asked, Backend, Peer, answer};
+use lighty_testkit::backend::{Backend, Peer, RequestSeen, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::hpack::Decoder;
@@ -74,7 +74,7 @@ fn nginx_serves_many_requests_on_a_connection() {
     }
 }
 
-fn echo(asked: &Asked) -> Vec<u8> {
+fn echo(asked: &RequestSeen) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", asked.body.len());
     [head.into_bytes(), asked.body.clone()].concat()
 }

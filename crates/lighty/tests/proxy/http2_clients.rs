@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::content::pattern;
-use lighty_testkit::http2::{Answer, Http2, INITIAL_WINDOW_SIZE, kind};
+use lighty_testkit::http2::{Http2, Http2Response, INITIAL_WINDOW_SIZE, kind};
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
@@ -112,7 +112,7 @@ fn uploads_that_nobody_reads_leave_windows_to_others() {
 }
 
 /// Sends a body as windows open, and returns the response.
-fn upload(server: &Server, target: &str, body: &[u8]) -> Answer {
+fn upload(server: &Server, target: &str, body: &[u8]) -> Http2Response {
     let mut client = Http2::connect(server.address());
     let mut windows = Windows::of(&mut client);
     let length = body.len().to_string();

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::Backend;
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::gateway::Gateway;
 use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
@@ -363,7 +363,7 @@ fn tunnels_carry_both_ways_with_half_closes() {
     assert_eq!(client.read_exact(2).expect("what came with the head"), b"hi");
     client.send("late");
     client.half_close();
-    assert_eq!(client.read_to_end(), (b"early,late".to_vec(), End::Closed));
+    assert_eq!(client.read_to_end(), (b"early,late".to_vec(), ConnectionEnd::Closed));
     assert!(wait_until(SOON, || backend.open() == 0));
 }
 

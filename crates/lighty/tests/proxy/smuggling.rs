@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lighty_testkit::backend::{Asked, Backend};
+use lighty_testkit::backend::{Backend, RequestSeen};
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
@@ -42,7 +42,7 @@ fn targets(backend: &Backend) -> Vec<String> {
 }
 
 /// Each backend's requests have exactly one framing, one host and one request line.
-fn assert_sane(asked: &Asked) {
+fn assert_sane(asked: &RequestSeen) {
     let framings = asked.all("Content-Length").count() + asked.all("Transfer-Encoding").count();
     assert!(framings <= 1, "{}", asked.head);
     assert_eq!(asked.all("Host").count(), 1, "{}", asked.head);

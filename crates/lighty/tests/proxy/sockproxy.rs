@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use lighty_testkit::backend::Port;
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use rustix::process::Signal;
@@ -72,7 +72,7 @@ fn bytes_and_ends_go_both_ways() {
         client.send(&said);
         client.half_close();
         let (heard, end) = client.read_to_end();
-        assert_eq!(end, End::Closed);
+        assert_eq!(end, ConnectionEnd::Closed);
         assert!(heard.iter().eq(said.iter().rev()), "{size}: {} bytes", heard.len());
     }
     assert_eq!(server.get("/index.html").text(), "a file", "the other listener is as before");

@@ -7,7 +7,7 @@ use lighty_testkit::backend::Backend;
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::dav::LOCK_BODY;
-use lighty_testkit::http2::{Answer, Http2, INITIAL_WINDOW_SIZE, kind};
+use lighty_testkit::http2::{Http2, Http2Response, INITIAL_WINDOW_SIZE, kind};
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::{lighty, wait_until};
@@ -28,7 +28,7 @@ fn send(
     target: &str,
     fields: &[(&str, &str)],
     body: &str,
-) -> Answer {
+) -> Http2Response {
     let length = body.len().to_string();
     let fields = [fields, &[("content-length", &*length)]].concat();
     let stream = client.request(method, target, &fields, false);

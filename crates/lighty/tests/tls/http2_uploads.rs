@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, Peer};
 use lighty_testkit::content::pattern;
-use lighty_testkit::http2::{Answer, END_HEADERS, END_STREAM, Frame, Http2, block, frame, kind};
+use lighty_testkit::http2::{
+    END_HEADERS, END_STREAM, Frame, Http2, Http2Response, block, frame, kind,
+};
 use lighty_testkit::lighty;
 use lighty_testkit::real::find;
 use lighty_testkit::server::{Server, Setup};
@@ -31,7 +33,7 @@ impl Uploader {
     }
 
     /// Sends `body` and returns the whole response.
-    fn post(&mut self, target: &str, body: &[u8]) -> Answer {
+    fn post(&mut self, target: &str, body: &[u8]) -> Http2Response {
         let length = body.len().to_string();
         let stream = self.client.request("POST", target, &[("content-length", &length)], false);
         let (mut window, mut sent) = (65_535, 0);

@@ -11,7 +11,7 @@ mod told;
 
 use std::process::Command;
 
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::tls::Authority;
@@ -94,7 +94,7 @@ fn a_connection_is_kept_and_its_end_is_said() {
         assert_eq!(get(&mut client), "hello\n");
         client.send("GET /a.txt HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
         assert_eq!(client.response().status, 200);
-        assert_eq!(client.expect_end(), End::Closed);
+        assert_eq!(client.expect_end(), ConnectionEnd::Closed);
     }
 }
 

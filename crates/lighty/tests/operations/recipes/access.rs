@@ -1,6 +1,6 @@
 //! Access control, and response header fields for browsers.
 
-use lighty_testkit::backend::{Asked, Backend, answer};
+use lighty_testkit::backend::{Backend, RequestSeen, answer};
 
 use super::applications::{echo, is};
 use super::trial::Recipe;
@@ -64,7 +64,7 @@ fn links_that_expire() {
 }
 
 /// Authelia's responses: requests with a session pass, others are redirected to the login.
-fn authelia(asked: &Asked) -> Vec<u8> {
+fn authelia(asked: &RequestSeen) -> Vec<u8> {
     assert_eq!(asked.line(), "GET /api/authz/forward-auth HTTP/1.1");
     let field = |name: &str| asked.field(name).unwrap_or_default();
     if field("Cookie").contains("authelia_session=valid") {
@@ -98,7 +98,7 @@ fn forward_authentication() {
     assert_eq!(app.asked_for("/report").len(), 1, "nobody passes without the service");
 }
 
-fn oauth2_proxy(asked: &Asked) -> Vec<u8> {
+fn oauth2_proxy(asked: &RequestSeen) -> Vec<u8> {
     let cookie = asked.field("Cookie").unwrap_or_default();
     match asked.target() {
         "/oauth2/auth" if cookie.contains("_oauth2_proxy=valid") => {

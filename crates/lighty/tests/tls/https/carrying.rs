@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::content::pattern;
 use lighty_testkit::http2::Http2;
 use lighty_testkit::real::websocket::WebSocketServer;
@@ -126,7 +126,7 @@ fn a_response_that_is_cut_does_not_end_as_if_it_was_whole() {
     let server = setup.in_front_of(&backend.name()).start();
     let mut client = authority.client().connect(server.address(), "a.test");
     client.send("GET / HTTP/1.0\r\nHost: a.test\r\n\r\n");
-    assert_ne!(client.read_to_end().1, End::Closed);
+    assert_ne!(client.read_to_end().1, ConnectionEnd::Closed);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_stop_closes_idle_connections_in_order() {
     let mut client = authority.client().connect(server.address(), "a.test");
     assert_eq!(get(&mut client), "hello\n");
     server.signal(Signal::INT);
-    assert_eq!(client.expect_end(), End::Closed);
+    assert_eq!(client.expect_end(), ConnectionEnd::Closed);
     server.await_exit(Duration::from_secs(30));
 }
 
@@ -150,13 +150,13 @@ fn the_end_of_an_idle_connection_is_said() {
         for requests in 0..=2 {
             let mut client = client.connect(server.address(), "a.test");
             (0..requests).for_each(|_| assert_eq!(get(&mut client), "hello\n"));
-            assert_eq!(client.expect_end(), End::Closed, "after {requests} requests");
+            assert_eq!(client.expect_end(), ConnectionEnd::Closed, "after {requests} requests");
         }
     }
     let client = authority.client().with_alpn(&["h2"]).connect(server.address(), "a.test");
     let mut http2 = Http2::over(client, "a.test", &[]);
     assert_eq!(http2.get("/a.txt").text(), "hello\n");
-    assert_eq!(http2.read_to_end(), End::Closed);
+    assert_eq!(http2.read_to_end(), ConnectionEnd::Closed);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn the_end_is_said_to_who_makes_room() {
         client
     };
     let mut clients: Vec<Client> = (0..3).map(|_| connect()).collect();
-    assert_eq!(clients[0].expect_end(), End::Closed);
+    assert_eq!(clients[0].expect_end(), ConnectionEnd::Closed);
 }
 
 #[test]
@@ -211,5 +211,5 @@ fn streams_share_a_connection() {
     assert_eq!(http2.get("/a.txt").text(), "hello\n");
     assert_eq!(backend.asked()[0].field("X-Forwarded-Proto"), Some("https"));
     server.signal(Signal::INT);
-    assert_eq!(http2.read_to_end(), End::Closed);
+    assert_eq!(http2.read_to_end(), ConnectionEnd::Closed);
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use lighty_testkit::client::{Client, End};
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::server::Server;
 use lighty_testkit::tls;
 use rustix::process::Signal;
@@ -57,7 +57,7 @@ fn noise_is_logged_where_it_is_wanted() {
         let mut client = server.connect();
         client.send(b"\x00\x01\x02\x03");
         client.half_close_quietly();
-        assert_ne!(client.expect_end(), End::Torn);
+        assert_ne!(client.expect_end(), ConnectionEnd::Torn);
         get(&mut authority.client().connect(server.address(), "a.test"));
         if is_said {
             server.await_log("the client does not speak TLS");

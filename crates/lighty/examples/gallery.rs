@@ -13,7 +13,7 @@ const LARGE: (u32, u32) = (2400, 1600);
 /// Width and height of the small ones.
 const SMALL: (u32, u32) = (600, 400);
 
-struct Place {
+struct GalleryPlace {
     name: &'static str,
     x: f64,
     y: f64,
@@ -21,13 +21,13 @@ struct Place {
     steps: u32,
 }
 
-const PLACES: [Place; 6] = [
-    Place { name: "whole", x: -0.65, y: 0.0, width: 3.6, steps: 300 },
-    Place { name: "sea-horses", x: -0.7453, y: 0.1127, width: 0.0065, steps: 1200 },
-    Place { name: "elephants", x: 0.2925, y: 0.0149, width: 0.0125, steps: 1000 },
-    Place { name: "spiral", x: -0.744_255, y: 0.121_46, width: 0.000_95, steps: 1600 },
-    Place { name: "lightning", x: -0.170_337, y: -1.065_06, width: 0.012, steps: 700 },
-    Place { name: "small-copy", x: -1.7595, y: 0.0, width: 0.065, steps: 600 },
+const PLACES: [GalleryPlace; 6] = [
+    GalleryPlace { name: "whole", x: -0.65, y: 0.0, width: 3.6, steps: 300 },
+    GalleryPlace { name: "sea-horses", x: -0.7453, y: 0.1127, width: 0.0065, steps: 1200 },
+    GalleryPlace { name: "elephants", x: 0.2925, y: 0.0149, width: 0.0125, steps: 1000 },
+    GalleryPlace { name: "spiral", x: -0.744_255, y: 0.121_46, width: 0.000_95, steps: 1600 },
+    GalleryPlace { name: "lightning", x: -0.170_337, y: -1.065_06, width: 0.012, steps: 700 },
+    GalleryPlace { name: "small-copy", x: -1.7595, y: 0.0, width: 0.065, steps: 600 },
 ];
 
 fn main() -> std::io::Result<()> {
@@ -46,7 +46,7 @@ fn main() -> std::io::Result<()> {
     std::fs::write(directory.join(".complete"), "")
 }
 
-fn paint(place: &Place, directory: &Path) -> std::io::Result<()> {
+fn paint(place: &GalleryPlace, directory: &Path) -> std::io::Result<()> {
     for ((width, height), suffix) in [(LARGE, ""), (SMALL, "-small")] {
         let path = directory.join(format!("{}{suffix}.bmp", place.name));
         let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -72,7 +72,7 @@ fn bitmap_head(width: u32, height: u32) -> Vec<u8> {
     head
 }
 
-fn line(place: &Place, row: u32, width: u32, height: u32) -> Vec<u8> {
+fn line(place: &GalleryPlace, row: u32, width: u32, height: u32) -> Vec<u8> {
     let scale = place.width / f64::from(width);
     let y = place.y + (f64::from(row) - f64::from(height) / 2.0) * scale;
     (0..width)

@@ -22,9 +22,9 @@ pub(crate) use fastcgi::ScriptLimits;
 #[cfg(feature = "tools")]
 pub(crate) use fastcgi::{ProgramSite, Spawn, StopWith};
 #[cfg(feature = "scripts")]
-pub(crate) use scripts::{Script, ScriptRun};
+pub(crate) use scripts::{ScriptCommand, ScriptRun};
 #[cfg(feature = "tools")]
-pub(crate) use tools::{Document, Load, LoadCommand, Timing, Tool, Top, TopView};
+pub(crate) use tools::{Document, LoadArguments, LoadCommand, Timing, Tool, Top, TopView};
 
 /// The lighty web server.
 #[derive(Parser, Clone, Debug)]
@@ -260,7 +260,7 @@ pub(crate) enum Command {
     Script {
         /// Action
         #[command(subcommand)]
-        what: Script,
+        what: ScriptCommand,
     },
     /// Format configuration files
     Fmt {

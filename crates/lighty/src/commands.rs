@@ -19,7 +19,7 @@ use lighty_server::{boot, browser, check, passwords, reload};
 #[cfg(feature = "acme")]
 use crate::cert;
 use crate::cli::{Cli, Command, Format, Serve};
-use crate::failure::{Failure, say};
+use crate::failure::{CommandFailure, say};
 #[cfg(feature = "scripts")]
 use crate::script_run;
 use crate::{explain, programs, report, site, table};
@@ -74,7 +74,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print { .. }) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket, .. }) => {
-            let request = explain::Asked { url, method, headers, from: *from, socket };
+            let request = explain::ExplainedRequest { url, method, headers, from: *from, socket };
             load_with_sources(&cli).and_then(|(config, sources)| {
                 explain::print(config, &sources, &request, cli.format)
             })
@@ -94,15 +94,15 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 }
 
 /// Prints a failure and returns the exit status.
-fn exit_code(done: Result<(), Failure>) -> u8 {
+fn exit_code(done: Result<(), CommandFailure>) -> u8 {
     match done {
         Ok(()) => 0,
-        Err(Failure::Reported) => FAILED,
-        Err(Failure::Says(text)) => {
+        Err(CommandFailure::Reported) => FAILED,
+        Err(CommandFailure::Says(text)) => {
             say(&format!("lighty: {text}\n"));
             FAILED
         }
-        Err(Failure::Usage(text)) => {
+        Err(CommandFailure::Usage(text)) => {
             say(&format!("lighty: {text}\n"));
             MISUSED
         }
@@ -110,7 +110,7 @@ fn exit_code(done: Result<(), Failure>) -> u8 {
 }
 
 /// Serves a directory or a file.
-fn serve(cli: &Cli, serve: &Serve) -> Result<(), Failure> {
+fn serve(cli: &Cli, serve: &Serve) -> Result<(), CommandFailure> {
     let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
     let users = serve.user.as_deref().map(users).transpose()?;
     let path = users.as_ref().map(MemoryFile::path);
@@ -120,14 +120,14 @@ fn serve(cli: &Cli, serve: &Serve) -> Result<(), Failure> {
 }
 
 /// Returns the user file of `--user`, which is only in memory.
-fn users(given: &str) -> Result<MemoryFile, Failure> {
+fn users(given: &str) -> Result<MemoryFile, CommandFailure> {
     let mut line = given.as_bytes().to_vec();
     if !given.contains(':') {
         line.push(b':');
         line.extend(passwords::ask()?);
     }
     line.push(b'\n');
-    MemoryFile::new(&line).map_err(|error| Failure::Says(format!("--user: {error}")))
+    MemoryFile::new(&line).map_err(|error| CommandFailure::Says(format!("--user: {error}")))
 }
 
 /// Returns an option that the command does not accept.
@@ -152,7 +152,7 @@ fn misplaced(cli: &Cli) -> Option<&'static str> {
         .then_some("-t, -p, -v and -V have no place beside a command")
 }
 
-fn run_flags(cli: &Cli) -> Result<(), Failure> {
+fn run_flags(cli: &Cli) -> Result<(), CommandFailure> {
     if cli.version {
         writeln!(std::io::stdout(), "{}", report::version_line())?;
         return Ok(());
@@ -168,7 +168,7 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
         return check_config(cli);
     }
     if cli.config.is_none() {
-        return Err(Failure::Says(
+        return Err(CommandFailure::Says(
             "no configuration: use -f FILE, or `lighty serve DIR` to serve a directory at once \
              (lighty --help says more)"
                 .into(),
@@ -181,7 +181,7 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
 }
 
 /// Runs the server.
-fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> {
+fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), CommandFailure> {
     let running = begin(cli, loaded)?;
     match &cli.command {
         Some(Command::Serve(serve)) if serve.open => {
@@ -191,7 +191,7 @@ fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> 
         }
         _ => {}
     }
-    running.serve().map_err(Failure::of)
+    running.serve().map_err(CommandFailure::of)
 }
 
 /// Starts the server. If a configured file, address or program prevents that, the message shows its
@@ -199,7 +199,7 @@ fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> 
 fn begin(
     cli: &Cli,
     (config, sources): (Config<Settings>, Sources),
-) -> Result<boot::Running, Failure> {
+) -> Result<boot::Running, CommandFailure> {
     let config = Arc::new(config);
     let rights = check::Rights::now();
     let loader: Option<reload::Loader> = match (&cli.command, cli.config.as_deref()) {
@@ -224,29 +224,30 @@ fn begin(
             Some(names) => findings.iter().for_each(|found| say(&about_options(found, names))),
             None => report_diagnostics(cli, &findings, &sources),
         }
-        Failure::Says(error.to_string())
+        CommandFailure::Says(error.to_string())
     })
 }
 
 /// Runs the server in the background. The original process exits when the server serves, or has
 /// reported why it does not.
-fn start_in_background(cli: &Cli) -> Result<(), Failure> {
+fn start_in_background(cli: &Cli) -> Result<(), CommandFailure> {
     let sides = background::detach();
-    let starting = match sides.map_err(|error| Failure::of(format!("background: {error}")))? {
-        Side::Starter(Some(0)) => return Ok(()),
-        Side::Starter(Some(_)) => return Err(Failure::Reported),
-        Side::Starter(None) => {
-            return Err(Failure::Says("the server has ended during its start".into()));
-        }
-        Side::Server(starting) => starting,
-    };
+    let starting =
+        match sides.map_err(|error| CommandFailure::of(format!("background: {error}")))? {
+            Side::Starter(Some(0)) => return Ok(()),
+            Side::Starter(Some(_)) => return Err(CommandFailure::Reported),
+            Side::Starter(None) => {
+                return Err(CommandFailure::Says("the server has ended during its start".into()));
+            }
+            Side::Server(starting) => starting,
+        };
     let code = match load_with_sources(cli).and_then(|loaded| begin(cli, loaded)) {
         Ok(running) => {
             if running.flush_to_stderr() {
                 say("lighty: server.errorlog is not set: messages are discarded from now on\n");
             }
-            let left = starting.succeed().map_err(Failure::from);
-            exit_code(left.and_then(|()| running.serve().map_err(Failure::of)))
+            let left = starting.succeed().map_err(CommandFailure::from);
+            exit_code(left.and_then(|()| running.serve().map_err(CommandFailure::of)))
         }
         Err(failure) => {
             let code = exit_code(Err(failure));
@@ -271,25 +272,27 @@ fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
 }
 
 /// Requests a reload from a running server, and prints its reply.
-fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
+fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), CommandFailure> {
     let path = match pid_file {
         Some(path) => path.to_owned(),
         None => {
             let config = load(cli)?;
             let named = config.global().server.pid_file.as_deref().map(PathBuf::from);
             named.ok_or_else(|| {
-                Failure::Says("the configuration names no server.pid-file: use --pid-file".into())
+                CommandFailure::Says(
+                    "the configuration names no server.pid-file: use --pid-file".into(),
+                )
             })?
         }
     };
-    let said = reload::ask(&path).map_err(|refusal| Failure::Says(refusal.0))?;
+    let said = reload::ask(&path).map_err(|refusal| CommandFailure::Says(refusal.0))?;
     writeln!(std::io::stdout(), "{said}")?;
     Ok(())
 }
 
 /// Returns the configuration lines for TLS, if it is requested. Without names, prints the authority
 /// that clients have to trust.
-fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
+fn tls(names: Option<&[String]>, listen: &str) -> Result<String, CommandFailure> {
     let Some(names) = names else { return Ok(String::new()) };
     if !names.is_empty() {
         return site::public_tls(names, listen);
@@ -301,7 +304,7 @@ fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
 
 /// Starts a server with a configuration made from the command's options. Users do not see that
 /// text, so messages name the options.
-fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure> {
+fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), CommandFailure> {
     let main = Main::Text { name: "command line", text: text.as_bytes() };
     let (config, diagnostics, sources) = read(cli, &main);
     let is_value = |one: &Diagnostic| one.level == Level::Error && one.code == "value";
@@ -311,8 +314,10 @@ fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure>
     }
     match config {
         Some(config) if !diagnostics.has_errors() => start(cli, (config, sources)),
-        _ if is_misuse => Err(Failure::Usage("for more information, try '--help'".to_owned())),
-        _ => Err(Failure::Reported),
+        _ if is_misuse => {
+            Err(CommandFailure::Usage("for more information, try '--help'".to_owned()))
+        }
+        _ => Err(CommandFailure::Reported),
     }
 }
 
@@ -335,12 +340,12 @@ fn about_options(found: &Diagnostic, names: &OptionNames) -> String {
     format!("lighty: {level}{}\n{help}", renamed(&found.message))
 }
 
-fn load(cli: &Cli) -> Result<Config<Settings>, Failure> {
+fn load(cli: &Cli) -> Result<Config<Settings>, CommandFailure> {
     load_with_sources(cli).map(|(config, _)| config)
 }
 
-fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> {
-    let missing = || Failure::Says("no configuration: which one? Use -f FILE".into());
+fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), CommandFailure> {
+    let missing = || CommandFailure::Says("no configuration: which one? Use -f FILE".into());
     let path = cli.config.as_deref().ok_or_else(missing)?;
     if path == Path::new("-") {
         let mut text = Vec::new();
@@ -354,12 +359,12 @@ fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> 
 /// features of the machine.
 const STRICT: [&str; 4] = ["unknown-directive", "not-yet", "gone", "machine"];
 
-fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
+fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), CommandFailure> {
     let (config, diagnostics, sources) = read(cli, main);
     report_diagnostics(cli, &diagnostics, &sources);
     match config {
         Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
-        _ => Err(Failure::Reported),
+        _ => Err(CommandFailure::Reported),
     }
 }
 
@@ -424,7 +429,7 @@ fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
     }
 }
 
-fn check_config(cli: &Cli) -> Result<(), Failure> {
+fn check_config(cli: &Cli) -> Result<(), CommandFailure> {
     load(cli)?;
     if cli.format == Format::Text {
         writeln!(std::io::stdout(), "Syntax OK")?;
@@ -432,19 +437,19 @@ fn check_config(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_config(cli: &Cli) -> Result<(), Failure> {
+fn print_config(cli: &Cli) -> Result<(), CommandFailure> {
     let config = load(cli)?;
     std::io::stdout().write_all(config.dump().as_bytes())?;
     Ok(())
 }
 
-fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
+fn format_files(files: &[PathBuf], check: bool) -> Result<(), CommandFailure> {
     if files.is_empty() {
         let text = std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Failure::Says(format!("standard input: {error}")))?;
+            .map_err(|error| CommandFailure::Says(format!("standard input: {error}")))?;
         let formatted = formatted("standard input", &text)?;
         if check && formatted != text {
-            return Err(Failure::Says("standard input is not formatted".into()));
+            return Err(CommandFailure::Says("standard input is not formatted".into()));
         }
         if !check {
             write!(std::io::stdout(), "{formatted}")?;
@@ -454,7 +459,7 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
     let mut unformatted = false;
     for file in files {
         let name = file.display().to_string();
-        let named = |error: std::io::Error| Failure::Says(format!("{name}: {error}"));
+        let named = |error: std::io::Error| CommandFailure::Says(format!("{name}: {error}"));
         let text = std::fs::read_to_string(file).map_err(named)?;
         let formatted = formatted(&name, &text)?;
         if formatted == text {
@@ -467,15 +472,15 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
             replace_file(file, &formatted).map_err(named)?;
         }
     }
-    if unformatted { Err(Failure::Reported) } else { Ok(()) }
+    if unformatted { Err(CommandFailure::Reported) } else { Ok(()) }
 }
 
-fn formatted(name: &str, text: &str) -> Result<String, Failure> {
+fn formatted(name: &str, text: &str) -> Result<String, CommandFailure> {
     lighty_config::format(name, text).map_err(|(diagnostics, sources)| {
         let color = std::io::stderr().is_terminal();
         let diagnostics = check::name_foreign(diagnostics, &sources);
         say(&diagnostics.render(&sources, Style { color }));
-        Failure::Reported
+        CommandFailure::Reported
     })
 }
 
@@ -494,9 +499,11 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Prints a line of a user file for the password typed, or for the first line of standard input.
-fn hash_password(user: Option<&str>, cost: u32) -> Result<(), Failure> {
+fn hash_password(user: Option<&str>, cost: u32) -> Result<(), CommandFailure> {
     if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', '\n', '#'])) {
-        return Err(Failure::Says(format!("{user:?}: a name is not empty and has no `:` or `#`")));
+        return Err(CommandFailure::Says(format!(
+            "{user:?}: a name is not empty and has no `:` or `#`"
+        )));
     }
     let password = passwords::ask()?;
     let hash = passwords::hash(&password, cost)?;

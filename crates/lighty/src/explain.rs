@@ -12,10 +12,10 @@ use lighty_http::{Fields, Known, uri};
 use lighty_server::{listeners, rehearse};
 
 use crate::cli::Format;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The request on the command line.
-pub(crate) struct Asked<'a> {
+pub(crate) struct ExplainedRequest<'a> {
     pub(crate) url: &'a str,
     pub(crate) method: &'a str,
     pub(crate) headers: &'a [String],
@@ -27,9 +27,9 @@ pub(crate) struct Asked<'a> {
 pub(crate) fn print(
     config: Config<Settings>,
     sources: &Sources,
-    asked: &Asked<'_>,
+    asked: &ExplainedRequest<'_>,
     format: Format,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let (scheme, host, target) = parts(asked.url)?;
     let fields = fields(asked.headers)?;
     let host = match host {
@@ -96,12 +96,12 @@ fn response(ex: &Exchange) -> Vec<(&'static str, String)> {
 }
 
 /// Splits a URL into scheme, host and the rest; the first two are optional.
-fn parts(url: &str) -> Result<(&'static str, &str, &str), Failure> {
+fn parts(url: &str) -> Result<(&'static str, &str, &str), CommandFailure> {
     let (scheme, rest) = match url.split_once("://") {
         Some(("http", rest)) => ("http", rest),
         Some(("https", rest)) => ("https", rest),
         Some((other, _)) => {
-            return Err(Failure::Says(format!("{other}: not a scheme lighty serves")));
+            return Err(CommandFailure::Says(format!("{other}: not a scheme lighty serves")));
         }
         None => ("http", url),
     };
@@ -110,25 +110,25 @@ fn parts(url: &str) -> Result<(&'static str, &str, &str), Failure> {
 }
 
 /// Returns a request's host in the form of conditions; empty without a host.
-fn authority(text: &[u8], opts: &uri::ParseOpts) -> Result<String, Failure> {
+fn authority(text: &[u8], opts: &uri::ParseOpts) -> Result<String, CommandFailure> {
     if text.is_empty() {
         return Ok(String::new());
     }
     let mut host = Vec::new();
     let port = parse_host(text, opts, &mut host).map_err(|_| {
         let text = String::from_utf8_lossy(text);
-        Failure::Says(format!("{text}: neither a name nor an address"))
+        CommandFailure::Says(format!("{text}: neither a name nor an address"))
     })?;
     let host = String::from_utf8_lossy(&host);
     Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")))
 }
 
-fn fields(headers: &[String]) -> Result<Fields, Failure> {
+fn fields(headers: &[String]) -> Result<Fields, CommandFailure> {
     let mut fields = Fields::default();
     for header in headers {
-        let (name, value) = header
-            .split_once(':')
-            .ok_or_else(|| Failure::Says(format!("--header {header}: expected Name: value")))?;
+        let (name, value) = header.split_once(':').ok_or_else(|| {
+            CommandFailure::Says(format!("--header {header}: expected Name: value"))
+        })?;
         fields.push(name.trim().as_bytes(), value.trim().as_bytes());
     }
     Ok(fields)

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 /// Failure of a command.
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// It was printed already.
     Reported,
     /// Its message is to be printed.
@@ -12,16 +12,16 @@ pub(crate) enum Failure {
     Usage(String),
 }
 
-impl Failure {
+impl CommandFailure {
     /// Creates a failure with this message.
     pub(crate) fn of(error: impl std::fmt::Display) -> Self {
-        Failure::Says(error.to_string())
+        CommandFailure::Says(error.to_string())
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> Self {
-        Failure::Says(error.to_string())
+        CommandFailure::Says(error.to_string())
     }
 }
 

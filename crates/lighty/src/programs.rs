@@ -20,10 +20,10 @@ use lighty_programs::{spawn_fcgi as spawner, stat_accel as accel};
 #[cfg(feature = "scripts")]
 use crate::cli::ScriptLimits;
 use crate::cli::{
-    Cli, Command, Document, Load, LoadCommand, ProgramSite, Spawn, StopWith, Timing, Tool, Top,
-    TopView,
+    Cli, Command, Document, LoadArguments, LoadCommand, ProgramSite, Spawn, StopWith, Timing, Tool,
+    Top, TopView,
 };
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::{http_load, man, table};
 
 /// The program selected by the binary's name.
@@ -86,7 +86,7 @@ pub(crate) fn is_supervisor(cli: &Cli) -> bool {
 }
 
 /// Runs a program.
-pub(crate) fn run(tool: &Tool) -> Result<(), Failure> {
+pub(crate) fn run(tool: &Tool) -> Result<(), CommandFailure> {
     match tool {
         // Handled by its name, before the command line is parsed.
         Tool::SpawnFcgi { .. } => Ok(()),
@@ -101,7 +101,7 @@ pub(crate) fn run(tool: &Tool) -> Result<(), Failure> {
     }
 }
 
-fn generate(what: &Document) -> Result<(), Failure> {
+fn generate(what: &Document) -> Result<(), CommandFailure> {
     match what {
         Document::Man => man::render(&mut std::io::stdout())?,
         Document::Completions { shell } => {
@@ -113,7 +113,7 @@ fn generate(what: &Document) -> Result<(), Failure> {
 }
 
 /// Runs fcgi-stat-accel until it is stopped.
-fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
+fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), CommandFailure> {
     let variable = std::env::var(accel::THREADS_VARIABLE).ok();
     let threads =
         threads.map_or_else(|| accel::StatAccel::threads_of(variable.as_deref()), usize::from);
@@ -124,7 +124,7 @@ fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
 
 /// Runs lua-fastcgi-magnet until it is stopped.
 #[cfg(feature = "scripts")]
-fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
+fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), CommandFailure> {
     let of_script = magnet::RunLimits {
         time_ms: script.max_time,
         instructions: script.max_instructions,
@@ -139,7 +139,7 @@ fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure>
 }
 
 /// Generates load. Fails if a response was not as expected.
-fn load(what: &Load) -> Result<(), Failure> {
+fn load(what: &LoadArguments) -> Result<(), CommandFailure> {
     if let Some(LoadCommand::Compare { one, other }) = &what.command {
         print!("{}", load::compare(&RecordedRun::read(one)?, &RecordedRun::read(other)?));
         return Ok(());
@@ -160,7 +160,7 @@ fn load(what: &Load) -> Result<(), Failure> {
     }
     match tally.failed() + tally.unsent {
         0 => Ok(()),
-        failed => Err(Failure::of(format!("{failed} requests failed"))),
+        failed => Err(CommandFailure::of(format!("{failed} requests failed"))),
     }
 }
 
@@ -171,41 +171,44 @@ struct PlotFile<'a> {
 }
 
 impl<'a> PlotFile<'a> {
-    fn create(path: &'a Path) -> Result<Self, Failure> {
+    fn create(path: &'a Path) -> Result<Self, CommandFailure> {
         let created = File::create(path).map_err(|error| Self::failure(path, &error))?;
         Ok(Self { path, file: BufWriter::new(created) })
     }
 
-    fn write(&mut self, options: &LoadTestOptions, tally: &Tally) -> Result<(), Failure> {
+    fn write(&mut self, options: &LoadTestOptions, tally: &Tally) -> Result<(), CommandFailure> {
         let written = load::svg(options, tally, &mut self.file).and_then(|()| self.file.flush());
         written.map_err(|error| Self::failure(self.path, &error))
     }
 
-    fn failure(path: &Path, error: &io::Error) -> Failure {
-        Failure::of(format!("{}: {error}", path.display()))
+    fn failure(path: &Path, error: &io::Error) -> CommandFailure {
+        CommandFailure::of(format!("{}: {error}", path.display()))
     }
 }
 
 /// Default duration of a run without another limit.
 const DURATION: Duration = Duration::from_secs(10);
 
-fn load_options(what: &Load) -> Result<LoadTestOptions, Failure> {
+fn load_options(what: &LoadArguments) -> Result<LoadTestOptions, CommandFailure> {
     let mut lines = what.urls.clone();
     if let Some(path) = &what.urls_from {
         let text = std::fs::read_to_string(path);
-        let text = text.map_err(|error| Failure::of(format!("{}: {error}", path.display())))?;
+        let text =
+            text.map_err(|error| CommandFailure::of(format!("{}: {error}", path.display())))?;
         lines.extend(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned));
     }
     let url = |text: &String| {
-        LoadUrl::parse(text).ok_or_else(|| Failure::of(format!("{text}: no URL of http or https")))
+        LoadUrl::parse(text)
+            .ok_or_else(|| CommandFailure::of(format!("{text}: no URL of http or https")))
     };
     let urls = lines.iter().map(url).collect::<Result<Vec<_>, _>>()?;
     let field = |text: &String| {
         let words = || format!("{text}: no field, as in \"Accept: text/html\"");
-        load::parse_field(text).ok_or_else(|| Failure::of(words()))
+        load::parse_field(text).ok_or_else(|| CommandFailure::of(words()))
     };
     let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|error| Failure::of(format!("{}: {error}", path.display())))
+        std::fs::read(path)
+            .map_err(|error| CommandFailure::of(format!("{}: {error}", path.display())))
     };
     let body = what.body.as_ref().map(read).transpose()?;
     let duration = what.duration.or(what.requests.is_none().then_some(DURATION));
@@ -236,7 +239,7 @@ fn load_options(what: &Load) -> Result<LoadTestOptions, Failure> {
 }
 
 /// Shows a server's activity.
-fn top(what: &Top) -> Result<(), Failure> {
+fn top(what: &Top) -> Result<(), CommandFailure> {
     let options = top::Options {
         url: what.url.clone(),
         view: match what.view {
@@ -261,9 +264,10 @@ fn top(what: &Top) -> Result<(), Failure> {
 }
 
 /// Draws the distribution of request times.
-fn timing(what: &Timing) -> Result<(), Failure> {
+fn timing(what: &Timing) -> Result<(), CommandFailure> {
     let Timing::Plot { log, output, gnuplot } = what;
-    let at = |path: &Path, error: io::Error| Failure::of(format!("{}: {error}", path.display()));
+    let at =
+        |path: &Path, error: io::Error| CommandFailure::of(format!("{}: {error}", path.display()));
     let input: Box<dyn io::Read> = match log.as_os_str() == "-" {
         true => Box::new(io::stdin()),
         false => Box::new(File::open(log).map_err(|error| at(log, error))?),
@@ -277,7 +281,7 @@ fn timing(what: &Timing) -> Result<(), Failure> {
     }
     // Keeps an older picture rather than write an empty one.
     if *requests == 0 {
-        return Err(Failure::of(format!(
+        return Err(CommandFailure::of(format!(
             "{}: no request with times in {others} lines; debug.log-timing or accesslog.json \
              writes them",
             log.display()
@@ -313,9 +317,9 @@ fn limits(site: &ProgramSite) -> ApplicationLimits {
     }
 }
 
-fn listening(site: &ProgramSite) -> Result<ApplicationSocket, Failure> {
+fn listening(site: &ProgramSite) -> Result<ApplicationSocket, CommandFailure> {
     let address = match &site.listen {
-        Some(text) => Some(ApplicationSocket::address(text).map_err(Failure::of)?),
+        Some(text) => Some(ApplicationSocket::address(text).map_err(CommandFailure::of)?),
         None => None,
     };
     let backlog = i32::try_from(site.backlog).unwrap_or(i32::MAX);
@@ -323,18 +327,18 @@ fn listening(site: &ProgramSite) -> Result<ApplicationSocket, Failure> {
 }
 
 /// Runs the supervisor of FastCGI workers, or sends a request to a running one.
-fn spawn(spawn: &Spawn) -> Result<(), Failure> {
+fn spawn(spawn: &Spawn) -> Result<(), CommandFailure> {
     use std::io::Write;
     let asked = spawn.restart.as_deref().map(|file| (file, "restart"));
     let asked = asked.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));
     if let Some((pid_file, request)) = asked {
-        let said = supervisor::ask(pid_file, request).map_err(Failure::of)?;
+        let said = supervisor::ask(pid_file, request).map_err(CommandFailure::of)?;
         writeln!(std::io::stdout(), "{said}")?;
         return Ok(());
     }
     let address = spawn.listen.as_deref().unwrap_or_default();
     let options = supervisor::SupervisorOptions {
-        address: ApplicationSocket::address(address).map_err(Failure::of)?,
+        address: ApplicationSocket::address(address).map_err(CommandFailure::of)?,
         mode: spawn.mode,
         backlog: i32::try_from(spawn.backlog).unwrap_or(i32::MAX),
         workers: usize::from(spawn.workers),
@@ -357,14 +361,14 @@ fn spawn(spawn: &Spawn) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ping(spawn: &Spawn) -> Result<Option<supervisor::Ping>, Failure> {
+fn ping(spawn: &Spawn) -> Result<Option<supervisor::Ping>, CommandFailure> {
     let path = match spawn.ping.as_str() {
         "none" => return Ok(None),
         "values" => None,
         path if path.starts_with('/') => Some(path.to_owned()),
         other => {
             let text = format!("--ping {other}: expected values, none or a path such as /ping");
-            return Err(Failure::Says(text));
+            return Err(CommandFailure::Says(text));
         }
     };
     Ok(Some(supervisor::Ping {

@@ -2,14 +2,14 @@
 
 use lighty_server::scripts::{self, ScriptError, ScriptStage, TrialRequest};
 
-use crate::cli::{Script, ScriptRun};
-use crate::failure::{Failure, say};
+use crate::cli::{ScriptCommand, ScriptRun};
+use crate::failure::{CommandFailure, say};
 use crate::trial::Stage;
 
 /// Checks or runs scripts.
-pub(crate) fn script(what: &Script) -> Result<(), Failure> {
+pub(crate) fn script(what: &ScriptCommand) -> Result<(), CommandFailure> {
     match what {
-        Script::Check { files } => {
+        ScriptCommand::Check { files } => {
             let mut all_are = true;
             for file in files {
                 if let Err(error) = scripts::check(file) {
@@ -17,24 +17,24 @@ pub(crate) fn script(what: &Script) -> Result<(), Failure> {
                     all_are = false;
                 }
             }
-            if all_are { Ok(()) } else { Err(Failure::Reported) }
+            if all_are { Ok(()) } else { Err(CommandFailure::Reported) }
         }
-        Script::Run(options) => run(options),
+        ScriptCommand::Run(options) => run(options),
     }
 }
 
 /// Returns the text itself, or the content of the file that `@FILE` names.
-fn body(text: &str) -> Result<Vec<u8>, Failure> {
+fn body(text: &str) -> Result<Vec<u8>, CommandFailure> {
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
         Some(path) => {
-            std::fs::read(path).map_err(|error| Failure::Says(format!("{path}: {error}")))
+            std::fs::read(path).map_err(|error| CommandFailure::Says(format!("{path}: {error}")))
         }
     }
 }
 
 /// Runs the script and prints its effects.
-fn run(options: &ScriptRun) -> Result<(), Failure> {
+fn run(options: &ScriptRun) -> Result<(), CommandFailure> {
     let request = TrialRequest {
         url: options.url.clone(),
         stage: match options.stage {
@@ -55,9 +55,9 @@ fn run(options: &ScriptRun) -> Result<(), Failure> {
         Ok(did) => print!("{did}"),
         Err(ScriptError::Failed { did, why }) => {
             print!("{did}");
-            return Err(Failure::Says(why));
+            return Err(CommandFailure::Says(why));
         }
-        Err(error) => return Err(Failure::of(error)),
+        Err(error) => return Err(CommandFailure::of(error)),
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use lighty_server::local_tls;
 
 use crate::address;
 use crate::cli::Serve;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Format of request lines on a terminal.
 const TERMINAL_FORMAT: &str = r#"%{%H:%M:%S}t %h \"%r\" %>s %b %{ms}T ms"#;
@@ -22,14 +22,16 @@ pub(crate) fn configuration(
     serve: &Serve,
     users: Option<&str>,
     shows_requests: bool,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let (root, page) = root_and_page(&serve.path)?;
     let listen = serve.address();
     let (bind, port) = split(&listen)?;
     let is_single = page.is_some();
     if is_single && serve.upload {
         let shown = serve.path.display();
-        return Err(Failure::Usage(format!("--upload needs a directory, and {shown} is a file")));
+        return Err(CommandFailure::Usage(format!(
+            "--upload needs a directory, and {shown} is a file"
+        )));
     }
     let index: Vec<String> = match (page, serve.index.is_empty()) {
         (Some(page), _) => vec![page],
@@ -135,9 +137,9 @@ fn one_file(name: &str, is_for_all: bool) -> String {
 }
 
 /// Returns the directory to serve, and the page if a file was named.
-fn root_and_page(path: &Path) -> Result<(String, Option<String>), Failure> {
+fn root_and_page(path: &Path) -> Result<(String, Option<String>), CommandFailure> {
     let shown = path.display();
-    let says = |text: String| Failure::Says(text);
+    let says = |text: String| CommandFailure::Says(text);
     let found = std::fs::canonicalize(path).map_err(|error| says(format!("{shown}: {error}")))?;
     let text = |path: &Path| {
         let text = path.to_str().map(str::to_owned);
@@ -171,9 +173,9 @@ pub(crate) fn proxy(
     to: &[String],
     protocol: &str,
     shows_requests: bool,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let (bind, port) = split(from)
-        .map_err(|_| Failure::Says(format!("--from {from}: {}", address::LISTEN_FORMS)))?;
+        .map_err(|_| CommandFailure::Says(format!("--from {from}: {}", address::LISTEN_FORMS)))?;
     let protocol = protocol_of(to, protocol)?;
     let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
     let shown = if shows_requests { request_lines() } else { String::new() };
@@ -191,12 +193,15 @@ pub(crate) fn proxy(
 
 /// Returns the configuration text for TLS with a certificate of this user's own authority, and the
 /// file that clients have to trust.
-pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
+pub(crate) fn local_tls(listen: &str) -> Result<(String, String), CommandFailure> {
     let (bind, _) = split(listen)?;
-    let made = local_tls::prepare(bind).map_err(|why| Failure::Says(format!("--tls: {why}")))?;
+    let made =
+        local_tls::prepare(bind).map_err(|why| CommandFailure::Says(format!("--tls: {why}")))?;
     let text = |path: &Path| {
         let text = path.to_str().map(str::to_owned);
-        text.ok_or_else(|| Failure::Says(format!("{}: the name is not UTF-8", path.display())))
+        text.ok_or_else(|| {
+            CommandFailure::Says(format!("{}: the name is not UTF-8", path.display()))
+        })
     };
     let (pair, authority) = (text(&made.pair)?, text(&made.authority)?);
     let lines = format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"\n", quote(&pair));
@@ -205,17 +210,18 @@ pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
 
 /// Returns the configuration text for TLS with a publicly signed certificate for these names. The
 /// authority connects to port 80, where the server listens too.
-pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failure> {
+pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, CommandFailure> {
     let (bind, port) = split(listen)?;
     if port == 80 || bind.starts_with('/') {
         let why = "--tls: the authority asks in clear text on port 80: --listen :443, for example";
-        return Err(Failure::Says(why.to_owned()));
+        return Err(CommandFailure::Says(why.to_owned()));
     }
     let names: Vec<String> = names.iter().map(|name| format!("\"{}\"", quote(name))).collect();
-    let store = local_tls::store().map_err(|error| Failure::Says(format!("--tls: {error}")))?;
-    let store = store
-        .to_str()
-        .ok_or_else(|| Failure::Says(format!("{}: the name is not UTF-8", store.display())))?;
+    let store =
+        local_tls::store().map_err(|error| CommandFailure::Says(format!("--tls: {error}")))?;
+    let store = store.to_str().ok_or_else(|| {
+        CommandFailure::Says(format!("{}: the name is not UTF-8", store.display()))
+    })?;
     Ok(format!(
         "ssl.engine = \"enable\"\nacme.activate = \"enable\"\nacme.names = ( {} )\n\
          acme.store = \"{}\"\n$SERVER[\"socket\"] == \"{}:80\" {{ ssl.engine = \"disable\" }}\n",
@@ -229,7 +235,7 @@ pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failu
 const URL_PROTOCOLS: [&str; 5] = ["h2", "fastcgi", "scgi", "uwsgi", "ajp13"];
 
 /// Returns the protocol of all backends: from their URLs, otherwise from `--protocol`.
-fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, Failure> {
+fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, CommandFailure> {
     let named = |to: &'a String| {
         let scheme = to.split_once("://")?.0;
         URL_PROTOCOLS.contains(&scheme).then_some(scheme)
@@ -238,12 +244,12 @@ fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, Failure>
     // http is the default, so the user may not have typed it.
     if !["http", first].contains(&given) {
         let text = format!("--to {first}:// and --protocol {given}: backends speak one protocol");
-        return Err(Failure::Usage(text));
+        return Err(CommandFailure::Usage(text));
     }
     match to.iter().find(|to| to.contains("://") && named(to) != Some(first)) {
         Some(other) => {
             let text = format!("--to {first}:// and {other}: all backends speak one protocol");
-            Err(Failure::Usage(text))
+            Err(CommandFailure::Usage(text))
         }
         None => Ok(first),
     }
@@ -266,8 +272,8 @@ fn quote(text: &str) -> String {
     text.replace('"', "\\\"")
 }
 
-fn split(listen: &str) -> Result<(&str, u16), Failure> {
-    let wrong = || Failure::Says(format!("--listen {listen}: {}", address::LISTEN_FORMS));
+fn split(listen: &str) -> Result<(&str, u16), CommandFailure> {
+    let wrong = || CommandFailure::Says(format!("--listen {listen}: {}", address::LISTEN_FORMS));
     address::split(listen).ok_or_else(wrong)
 }
 

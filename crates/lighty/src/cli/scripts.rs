@@ -6,7 +6,7 @@ use crate::trial;
 
 /// Subcommands of `lighty script`.
 #[derive(clap::Subcommand, Clone, Debug)]
-pub(crate) enum Script {
+pub(crate) enum ScriptCommand {
     /// Check the syntax of Lua scripts; exit with 1 if one is wrong
     Check {
         /// The scripts

@@ -45,7 +45,7 @@ pub(crate) enum Tool {
         what: Timing,
     },
     /// Generate load and report latency
-    Load(Load),
+    Load(LoadArguments),
     /// Show a server's activity, from its status page, until q is pressed
     Top(Top),
     /// Write generated documents: man page, shell completions, manual
@@ -75,7 +75,7 @@ pub(crate) enum Timing {
 /// Options of `lighty load`.
 #[derive(clap::Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct Load {
+pub(crate) struct LoadArguments {
     #[command(subcommand)]
     pub(crate) command: Option<LoadCommand>,
     /// URL to request; several of one server are chosen from at random

@@ -26,8 +26,8 @@ use lighty_server::manual::differences::differences;
 
 use case::{Ask, Case, Mark};
 use compare::{Finding, compare};
-use known::Known;
-use pair::Pair;
+use known::KnownDifferences;
+use pair::ServerPair;
 
 /// Defines a test for each data file.
 macro_rules! features {
@@ -59,7 +59,7 @@ fn run(feature: &str) {
 
 /// Returns the findings of a case as text; empty if there are none.
 fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
-    let pair = Pair::start(case, lighttpd);
+    let pair = ServerPair::start(case, lighttpd);
     let mut report = String::new();
     let head = format!("--- {feature}: {}", case.name);
     if let Some(module) = pair.missing_module() {
@@ -80,7 +80,7 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
             return report;
         }
     };
-    let known = Known::new();
+    let known = KnownDifferences::new();
     let mut answered = false;
     let mut differed = false;
     for ask in &case.asks {

@@ -16,7 +16,7 @@ fn text() -> String {
 }
 
 /// A source of bodies.
-struct Source {
+struct TaggedSource {
     target: &'static str,
     /// The identity response's tag, if it is known beforehand.
     tag: Option<&'static str>,
@@ -26,11 +26,11 @@ struct Source {
     has_ranges: bool,
 }
 
-const fn source(target: &'static str, tag: Option<&'static str>) -> Source {
-    Source { target, tag, compares: true, has_ranges: true }
+const fn source(target: &'static str, tag: Option<&'static str>) -> TaggedSource {
+    TaggedSource { target, tag, compares: true, has_ranges: true }
 }
 
-impl Source {
+impl TaggedSource {
     const fn without_ranges(self) -> Self {
         Self { has_ranges: false, ..self }
     }
@@ -40,7 +40,7 @@ impl Source {
     }
 }
 
-const SOURCES: &[Source] = &[
+const SOURCES: &[TaggedSource] = &[
     source("/small.html", None),
     source("/big.html", None),
     source("/index/", None),
@@ -254,7 +254,7 @@ fn assert_held(response: &Response, tag: &str, what: &str) {
 #[test]
 fn compressed_response_is_recognized_by_its_tag() {
     let (server, _backends) = start();
-    for Source { target, .. } in SOURCES {
+    for TaggedSource { target, .. } in SOURCES {
         let first = server.get_with(target, GZIP);
         assert_eq!(first.status, 200, "{target}: {first:?}");
         assert_eq!(first.field("Content-Encoding"), Some("gzip"), "{target}: {first:?}");
@@ -282,7 +282,7 @@ fn compressed_response_is_recognized_by_its_tag() {
 #[test]
 fn not_modified_has_the_tag_that_get_would_have() {
     let (server, _backends) = start();
-    for Source { target, compares, .. } in SOURCES.iter().filter(|source| source.compares) {
+    for TaggedSource { target, compares, .. } in SOURCES.iter().filter(|source| source.compares) {
         assert!(compares);
         let first = server.get_with(target, GZIP);
         let (tag, bare) = (tag_of(&first), tag_of(&server.get(target)));
@@ -330,7 +330,7 @@ fn not_modified_varies_as_the_response_does() {
 #[test]
 fn validator_that_is_sent_is_the_one_that_is_compared() {
     let (server, _backends) = start();
-    for Source { target, tag: known, compares, has_ranges } in SOURCES {
+    for TaggedSource { target, tag: known, compares, has_ranges } in SOURCES {
         let first = server.get(target);
         assert_eq!((first.status, first.field("Content-Encoding")), (200, None), "{target}");
         let tag = tag_of(&first);

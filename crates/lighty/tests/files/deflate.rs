@@ -74,11 +74,11 @@ fn head(server: &Server, target: &str, lines: &str) -> Response {
 }
 
 /// Backend that responds to the only request of each connection.
-struct Backend {
+struct OneResponseBackend {
     address: SocketAddr,
 }
 
-impl Backend {
+impl OneResponseBackend {
     fn start(answer: impl Fn(&str, &mut std::net::TcpStream) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -72,18 +72,18 @@ const NAMELESS_WAY: &str = "/bare";
 
 /// Result of a request for a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum ScriptOutcome {
     Refused,
     Ran,
     Source,
 }
 
-fn outcome(answer: &Response) -> Outcome {
+fn outcome(answer: &Response) -> ScriptOutcome {
     let text = answer.text();
     match (text.contains("SOURCE"), text.contains("RAN")) {
-        (true, _) => Outcome::Source,
-        (false, true) => Outcome::Ran,
-        (false, false) => Outcome::Refused,
+        (true, _) => ScriptOutcome::Source,
+        (false, true) => ScriptOutcome::Ran,
+        (false, false) => ScriptOutcome::Refused,
     }
 }
 
@@ -104,11 +104,11 @@ const EXISTING: &str = "$PHYSICAL[\"existing-path\"] =~ \"\\.php$\"";
 struct Rule {
     plain: Option<String>,
     conditional: String,
-    outcome: Outcome,
+    outcome: ScriptOutcome,
 }
 
 fn rules(backend: &Backend) -> Vec<Rule> {
-    let (refused, ran) = (Outcome::Refused, Outcome::Ran);
+    let (refused, ran) = (ScriptOutcome::Refused, ScriptOutcome::Ran);
     let require = |prefix: &str| {
         format!(
             "auth.require = ( \"{prefix}\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
@@ -145,17 +145,17 @@ fn rules(backend: &Backend) -> Vec<Rule> {
 
 /// Requests all routes and compares the results with the rule.
 #[track_caller]
-fn hold(server: &Server, rule: &str, wanted: Outcome, ways: &[(&str, &str)]) {
+fn hold(server: &Server, rule: &str, wanted: ScriptOutcome, ways: &[(&str, &str)]) {
     for (target, lines) in ways {
         let answer = ask(server.connect(), &request("GET", target, lines));
         let found = outcome(&answer);
         assert_eq!(found, wanted, "{target} {lines}under {rule}: {}", answer.text());
-        if wanted == Outcome::Refused {
+        if wanted == ScriptOutcome::Refused {
             assert!(answer.status >= 400, "{target} {lines}under {rule}: {}", answer.status);
             let answer = ask(server.connect(), &request("HEAD", target, lines));
             assert!(answer.status >= 400, "HEAD {target} {lines}under {rule}: {}", answer.status);
             let answer = ask(server.connect(), &request("OPTIONS", target, lines));
-            assert_ne!(outcome(&answer), Outcome::Source, "OPTIONS {target}");
+            assert_ne!(outcome(&answer), ScriptOutcome::Source, "OPTIONS {target}");
         }
     }
 }
@@ -191,7 +191,7 @@ fn lighttpd_is_nowhere_stricter() {
             for (target, lines) in WAYS {
                 let found = outcome(&lighttpd.ask(&request("GET", target, lines)));
                 // Source leaks of lighttpd are not the subject of this test.
-                let agrees = found == wanted || found == Outcome::Source;
+                let agrees = found == wanted || found == ScriptOutcome::Source;
                 assert!(agrees, "{target} {lines}under {rule}: {found:?}, wanted {wanted:?}");
             }
         }
@@ -304,7 +304,11 @@ fn an_index_file_is_for_those_whose_key_begins_its_path() {
         );
         let server = lighty!().file("d/index.php", SCRIPT).config(&lines).start();
         for target in ["/d/", "/d/index.php", "/d/index.php/more"] {
-            assert_eq!(outcome(&server.get(target)), Outcome::Ran, "{target}, check-local {check}");
+            assert_eq!(
+                outcome(&server.get(target)),
+                ScriptOutcome::Ran,
+                "{target}, check-local {check}"
+            );
         }
     }
 }
@@ -368,7 +372,7 @@ fn a_script_is_judged_where_no_file_is_looked_for_too() {
             assert_eq!(server.get(target).status, 403, "{target} under {rule}");
         }
         for target in ["/y.php", "/y.php/more", "/y.php/x.phpx"] {
-            assert_eq!(outcome(&server.get(target)), Outcome::Ran, "{target} under {rule}");
+            assert_eq!(outcome(&server.get(target)), ScriptOutcome::Ran, "{target} under {rule}");
         }
     }
 }
@@ -425,15 +429,15 @@ fn what_a_program_leads_to() {
             setup.file("d/index.php", SCRIPT).config(lines).config(&rule)
         };
         let server = with(lighty!()).start();
-        assert_eq!(outcome(&server.get("/goes.sh")), Outcome::Refused, "under {rule}");
-        assert_eq!(outcome(&server.get("/names.sh")), Outcome::Source, "under {rule}");
+        assert_eq!(outcome(&server.get("/goes.sh")), ScriptOutcome::Refused, "under {rule}");
+        assert_eq!(outcome(&server.get("/names.sh")), ScriptOutcome::Source, "under {rule}");
         if rule.starts_with(URL)
             && let Some(setup) = Peer::setup("\"mod_access\", \"mod_cgi\"")
         {
             let lighttpd = Peer::start(with(setup));
             let found = |target: &str| outcome(&lighttpd.ask(&request("GET", target, "")));
-            assert_eq!(found("/goes.sh"), Outcome::Refused, "lighttpd");
-            assert_eq!(found("/names.sh"), Outcome::Source, "lighttpd");
+            assert_eq!(found("/goes.sh"), ScriptOutcome::Refused, "lighttpd");
+            assert_eq!(found("/names.sh"), ScriptOutcome::Source, "lighttpd");
         }
     }
 }

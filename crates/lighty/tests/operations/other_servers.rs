@@ -39,21 +39,21 @@ fn site(setup: &Setup) {
 
 /// Properties of a response that must be equal for a client.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct ComparedResponse {
     status: u16,
     location: Option<String>,
     field: Option<String>,
     body: Option<String>,
 }
 
-fn seen(response: &Response, field: &str) -> Seen {
+fn seen(response: &Response, field: &str) -> ComparedResponse {
     let value = |name: &str| response.field(name).map(str::to_owned);
     // nginx makes redirections absolute.
     let location = value("Location").map(|place| place.replace("http://www.example.org", ""));
     // Pages that the servers make themselves differ.
     let (body, is_redirection) = (response.text(), (300..400).contains(&response.status));
     let body = (!is_redirection && !body.contains("<html")).then(|| body.to_owned());
-    Seen { status: response.status, location, field: value(field), body }
+    ComparedResponse { status: response.status, location, field: value(field), body }
 }
 
 /// Sends requests for these targets to both servers, and compares the responses, including `field`.

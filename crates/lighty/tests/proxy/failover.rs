@@ -23,24 +23,24 @@ fn front(backends: &[SocketAddr], lines: &str) -> Server {
 }
 
 /// Clients that send requests on connections of their own until they are stopped.
-struct Load {
+struct SteadyLoad {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
     clients: Vec<JoinHandle<()>>,
-    outcome: Arc<Mutex<Outcome>>,
+    outcome: Arc<Mutex<LoadOutcome>>,
 }
 
 #[derive(Default)]
-struct Outcome {
+struct LoadOutcome {
     wrong: Vec<String>,
     took: Vec<Duration>,
 }
 
-impl Load {
+impl SteadyLoad {
     fn start(address: SocketAddr, clients: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicUsize::new(0));
-        let outcome = Arc::new(Mutex::new(Outcome::default()));
+        let outcome = Arc::new(Mutex::new(LoadOutcome::default()));
         let clients = (0..clients)
             .map(|_| {
                 let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
@@ -91,7 +91,12 @@ fn late(took: &[Duration]) -> Duration {
     took[took.len() * 99 / 100]
 }
 
-fn ask_until(address: SocketAddr, stop: &AtomicBool, done: &AtomicUsize, outcome: &Mutex<Outcome>) {
+fn ask_until(
+    address: SocketAddr,
+    stop: &AtomicBool,
+    done: &AtomicUsize,
+    outcome: &Mutex<LoadOutcome>,
+) {
     let mut client = Client::tcp(address);
     while !stop.load(Ordering::SeqCst) {
         let start = Instant::now();
@@ -192,7 +197,7 @@ fn a_backend_killed_under_load_loses_nothing() {
     let ports = [Port::reserve(), Port::reserve()];
     let mut backends: Vec<Server> = ports.iter().map(file_server).collect();
     let server = front(&[ports[0].address(), ports[1].address()], "");
-    let load = Load::start(server.address(), 8);
+    let load = SteadyLoad::start(server.address(), 8);
     load.await_more(400);
     let usual = late(&load.take_times());
     backends[0].kill();
@@ -208,7 +213,7 @@ fn a_restart_under_load_costs_no_error() {
     let port = Port::reserve();
     let mut backend = file_server(&port);
     let server = front(&[port.address()], "");
-    let load = Load::start(server.address(), 8);
+    let load = SteadyLoad::start(server.address(), 8);
     for round in 0..3 {
         load.await_more(300);
         if round % 2 == 0 {
@@ -228,7 +233,7 @@ fn a_restart_costs_no_error_without_kept_connections_either() {
     let port = Port::reserve();
     let mut backend = file_server(&port);
     let server = front(&[port.address()], "proxy-core.max-keep-alive-requests = 0");
-    let load = Load::start(server.address(), 8);
+    let load = SteadyLoad::start(server.address(), 8);
     for _ in 0..2 {
         load.await_more(200);
         backend.kill();

@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Preforked {
     address: SocketAddr,
     listener: Arc<TcpListener>,
-    state: Arc<State>,
+    state: Arc<PreforkedState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct State {
+struct PreforkedState {
     stopping: AtomicBool,
     accepted: AtomicUsize,
     /// Targets in the order of their requests, each with its connection's number.
@@ -40,7 +40,7 @@ impl Preforked {
     /// Starts this number of processes; a response takes `takes`.
     fn start(processes: usize, takes: Duration) -> Self {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let state = Arc::new(State::default());
+        let state = Arc::new(PreforkedState::default());
         let process = |_| {
             let (listener, state) = (Arc::clone(&listener), Arc::clone(&state));
             std::thread::spawn(move || process(&listener, &state, takes))
@@ -79,7 +79,7 @@ impl Drop for Preforked {
     }
 }
 
-fn process(listener: &TcpListener, state: &State, takes: Duration) {
+fn process(listener: &TcpListener, state: &PreforkedState, takes: Duration) {
     while let Ok((mut socket, _)) = listener.accept() {
         if state.stopping.load(Ordering::SeqCst) {
             return;

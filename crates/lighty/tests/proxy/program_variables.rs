@@ -13,7 +13,7 @@ use lighty_testkit::real::php::{PhpCgi, PhpFpm};
 use lighty_testkit::server::{Server, Setup};
 
 /// Host with its configuration and its requests.
-struct Site {
+struct VariablesSite {
     host: &'static str,
     lines: &'static str,
     targets: &'static [&'static str],
@@ -21,8 +21,12 @@ struct Site {
     differs: &'static [&'static str],
 }
 
-const fn site(host: &'static str, lines: &'static str, targets: &'static [&'static str]) -> Site {
-    Site { host, lines, targets, differs: &[] }
+const fn site(
+    host: &'static str,
+    lines: &'static str,
+    targets: &'static [&'static str],
+) -> VariablesSite {
+    VariablesSite { host, lines, targets, differs: &[] }
 }
 
 const ALIASES: &str = r#"alias.url = ( "/o/" => "@DIR@/other/", "/p" => "@DIR@/other", "/one.php" => "@DIR@/other/x.php" )"#;
@@ -61,7 +65,7 @@ const EVHOST_LOWER_USERS: &str = r#"evhost.path-pattern = "@DIR@/ev/%1/a/"
     userdir.path = "public_html"
     userdir.basepath = "@DIR@/homes""#;
 
-const SITES: &[Site] = &[
+const SITES: &[VariablesSite] = &[
     site(
         "plain.test",
         "",
@@ -92,7 +96,7 @@ const SITES: &[Site] = &[
             "/o/sub/y.php?a=b",
         ],
     ),
-    Site {
+    VariablesSite {
         host: "file.alias.test",
         lines: ALIASES,
         targets: &["/one.php", "/one.php/z"],
@@ -131,7 +135,7 @@ const SITES: &[Site] = &[
         SIMPLE_LOWER_USERS,
         &["/V.php/P", "/~anna/U.php/P", "/O/X.php/P", "/O/D/"],
     ),
-    Site {
+    VariablesSite {
         host: "other.simple.test",
         lines: SIMPLE,
         targets: &["/v.php"],
@@ -211,10 +215,10 @@ type Told = BTreeMap<String, String>;
 
 impl Both {
     /// `None` where lighttpd is not installed.
-    fn start(handler: &str, sites: &[Site], program: &str) -> Option<Self> {
+    fn start(handler: &str, sites: &[VariablesSite], program: &str) -> Option<Self> {
         let peer = Peer::setup(MODULES)?;
         let mut lines = format!("index-file.names = ( \"index.php\" )\n{handler}\n");
-        for Site { host, lines: own, .. } in sites {
+        for VariablesSite { host, lines: own, .. } in sites {
             lines += &format!("$HTTP[\"host\"] == \"{host}\" {{\n{own}\n}}\n");
         }
         let with = |setup: Setup| {
@@ -245,9 +249,9 @@ impl Both {
 
     /// Asserts that each request of each site gives a program the same variables.
     #[track_caller]
-    fn agree(&self, what: &str, sites: &[Site], is_compared: fn(&str) -> bool) {
+    fn agree(&self, what: &str, sites: &[VariablesSite], is_compared: fn(&str) -> bool) {
         let mut differences = String::new();
-        for Site { host, targets, differs, .. } in sites {
+        for VariablesSite { host, targets, differs, .. } in sites {
             for target in *targets {
                 let [ours, theirs] = self.told(host, target, "");
                 assert_eq!(
@@ -338,7 +342,7 @@ fn uwsgi_programs_get_the_same() {
 fn containers_get_the_same() {
     const COMPARED: [&str; 7] =
         ["status", "method", "protocol", "uri", "server_name", "attribute 05", "field a00b"];
-    const OF_URLS: &[Site] = &[
+    const OF_URLS: &[VariablesSite] = &[
         site("plain.test", "", &["/a.php", "/a.php?q=1", "/d/e/b.php", "/none.php?a=b&c=%20"]),
         site("alias.test", ALIASES, &["/o/x.php", "/p/x.php", "/o/sub/y.php?a=b"]),
         site("user.test", USERS, &["/~anna/u.php", "/a.php"]),
@@ -431,7 +435,7 @@ fn options_agree(gateway: Gateway) {
     let leaked = |text: String| -> &'static str { text.leak() };
     // lighttpd reads these for SCGI, too, and they have no effect there.
     let is_idle = |options: &str| options.contains("strip-") || options.contains("broken-");
-    let sites: Vec<Site> = OPTIONS
+    let sites: Vec<VariablesSite> = OPTIONS
         .iter()
         .enumerate()
         .filter(|(_, (_, options, ..))| gateway == Gateway::Fastcgi || !is_idle(options))
@@ -439,7 +443,7 @@ fn options_agree(gateway: Gateway) {
             let own =
                 server(gateway, &backend, key, options).replace("scgi.protocol = \"uwsgi\"", "");
             let host = leaked(format!("option{number}.test"));
-            Site { host, lines: leaked(format!("{own}\n{lines}")), targets, differs: &[] }
+            VariablesSite { host, lines: leaked(format!("{own}\n{lines}")), targets, differs: &[] }
         })
         .collect();
     let protocol = if gateway == Gateway::Uwsgi { "scgi.protocol = \"uwsgi\"" } else { "" };

@@ -74,7 +74,7 @@ fn every_name_of_the_interface_is_in_the_corpus() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-struct Script {
+struct CorpusScript {
     name: String,
     text: String,
     stage: String,
@@ -141,7 +141,7 @@ fn every_script_changes_what_lighttpd_responds() {
     }
 }
 
-fn scripts() -> Vec<Script> {
+fn scripts() -> Vec<CorpusScript> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/magnet");
     let entries = std::fs::read_dir(directory).expect("the corpus").flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -151,7 +151,7 @@ fn scripts() -> Vec<Script> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-fn read(path: &Path) -> Script {
+fn read(path: &Path) -> CorpusScript {
     let text = std::fs::read_to_string(path).expect("a script");
     let said = |what: &str| -> Vec<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("-- ")?.strip_prefix(what));
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Script {
     let stage = said("stage:").pop().expect("a stage");
     let requests = said("ask:").iter().map(|line| request(line)).collect();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Script { name, stage, requests, text }
+    CorpusScript { name, stage, requests, text }
 }
 
 /// A whole request of a line `METHOD TARGET | Field: value | body TEXT`.
@@ -188,7 +188,7 @@ fn request(line: &str) -> String {
 }
 
 /// The site that all scripts are run on.
-fn site(setup: Setup, script: Option<&Script>) -> Setup {
+fn site(setup: Setup, script: Option<&CorpusScript>) -> Setup {
     let program = "printf 'Content-Type: text/plain\\r\\nX-Powered-By: sh\\r\\n\\r\\n'\n\
         echo \"query=$QUERY_STRING script=$SCRIPT_NAME site=$SITE_NAME user=$SITE_USER\"\n\
         echo \"remove=$HTTP_X_REMOVE keep=$HTTP_X_KEEP added=$HTTP_X_ADDED\"\n";

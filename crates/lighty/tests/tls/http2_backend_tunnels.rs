@@ -29,18 +29,18 @@ fn front(setup: Setup, backend: &str) -> Setup {
 
 /// Events that a backend saw: a request's head, or the end of the client's direction of a tunnel.
 #[derive(Debug)]
-enum Seen {
+enum TunnelEvent {
     Head(Box<http::request::Parts>),
     End(Result<Vec<u8>, Option<Reason>>),
 }
 
 /// A backend over hyper's HTTP/2, on one connection after the other.
-struct Backend {
+struct Http2Backend {
     address: SocketAddr,
-    seen: Receiver<Seen>,
+    seen: Receiver<TunnelEvent>,
 }
 
-impl Backend {
+impl Http2Backend {
     fn start(announces: bool) -> Self {
         let (tell, seen) = channel();
         let (told, address) = channel();
@@ -64,20 +64,20 @@ impl Backend {
 
     fn head(&self) -> http::request::Parts {
         match self.seen.recv_timeout(PATIENCE).expect("a request") {
-            Seen::Head(head) => *head,
-            end @ Seen::End(_) => panic!("{end:?}"),
+            TunnelEvent::Head(head) => *head,
+            end @ TunnelEvent::End(_) => panic!("{end:?}"),
         }
     }
 
     fn end(&self) -> Result<Vec<u8>, Option<Reason>> {
         match self.seen.recv_timeout(PATIENCE).expect("the end") {
-            Seen::End(end) => end,
-            head @ Seen::Head(_) => panic!("{head:?}"),
+            TunnelEvent::End(end) => end,
+            head @ TunnelEvent::Head(_) => panic!("{head:?}"),
         }
     }
 }
 
-async fn serve(socket: tokio::net::TcpStream, announces: bool, tell: &Sender<Seen>) {
+async fn serve(socket: tokio::net::TcpStream, announces: bool, tell: &Sender<TunnelEvent>) {
     let mut builder = h2::server::Builder::new();
     if announces {
         builder.enable_connect_protocol();
@@ -92,11 +92,11 @@ async fn serve(socket: tokio::net::TcpStream, announces: bool, tell: &Sender<See
 async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    tell: Sender<Seen>,
+    tell: Sender<TunnelEvent>,
 ) {
     let (head, mut body) = request.into_parts();
     let (path, is_connect) = (head.uri.path().to_owned(), head.method == http::Method::CONNECT);
-    tell.send(Seen::Head(Box::new(head))).expect("a test");
+    tell.send(TunnelEvent::Head(Box::new(head))).expect("a test");
     let response = |status: u16| Response::builder().status(status).header("x-own", "1").body(());
     if !is_connect || path == "/refused" {
         let status = if is_connect { 403 } else { 200 };
@@ -131,7 +131,7 @@ async fn answer(
             let _ = sent.send_data(Bytes::new(), true);
         }
         // The test may be over.
-        let _ = tell.send(Seen::End(end));
+        let _ = tell.send(TunnelEvent::End(end));
     }
 }
 
@@ -201,7 +201,7 @@ fn websockets_pass_over_tls() {
 
 #[test]
 fn an_upgrade_goes_on_as_an_extended_connect() {
-    let backend = Backend::start(true);
+    let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     let mut socket = WebSocket::open(server.connect(), "/echo?q", "X-More: 2\r\n");
     let head = backend.head();
@@ -225,7 +225,7 @@ fn an_upgrade_goes_on_as_an_extended_connect() {
 
 #[test]
 fn each_direction_ends_by_itself() {
-    let backend = Backend::start(true);
+    let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     let mut client = Http2::connect(server.address());
     // The backend ends first, with its head or after some bytes, and still receives the remaining
@@ -246,7 +246,7 @@ fn each_direction_ends_by_itself() {
 
 #[test]
 fn who_goes_without_an_end_is_told_to_the_other() {
-    let backend = Backend::start(true);
+    let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     let mut client = Http2::connect(server.address());
     let stream = connect_to(&mut client, "lines", "/echo");
@@ -279,7 +279,7 @@ fn refused(server: &Server, target: &str) -> (u16, String) {
 
 #[test]
 fn a_backend_that_refuses_is_heard() {
-    let backend = Backend::start(true);
+    let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     assert_eq!(refused(&server, "/refused"), (403, "no tunnel".to_owned()));
     let mut client = Http2::connect(server.address());
@@ -296,7 +296,7 @@ fn a_backend_that_refuses_is_heard() {
 
 #[test]
 fn a_backend_that_takes_no_extended_connect_gets_none() {
-    let backend = Backend::start(false);
+    let backend = Http2Backend::start(false);
     let server = front(lighty!(), &backend.name()).start();
     assert_eq!(refused(&server, "/chat"), (200, "no tunnel".to_owned()));
     assert_eq!(backend.head().method, http::Method::GET);
@@ -305,7 +305,7 @@ fn a_backend_that_takes_no_extended_connect_gets_none() {
     let stream = connect_to(&mut client, "websocket", "/chat");
     assert_eq!(client.answer(stream).status, 501);
     // With upgrades disabled no extended CONNECT is sent.
-    let backend = Backend::start(true);
+    let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name())
         .config("$HTTP[\"url\"] == \"/chat\" { proxy-core.upgrade = \"disable\" }")
         .start();

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use super::echo::Seen;
+use super::echo::EchoedRequest;
 
 /// Names of fields that are sent as numbers, from 0xA001 on.
 const FIELDS: [&str; 14] = [
@@ -76,8 +76,8 @@ impl Packet<'_> {
     }
 
     /// A request, all but its body.
-    fn request(&mut self) -> Option<Seen> {
-        let mut seen = Seen::default();
+    fn request(&mut self) -> Option<EchoedRequest> {
+        let mut seen = EchoedRequest::default();
         let mut say = |name: &str, value: String| seen.variables.insert(name.to_owned(), value);
         if self.byte()? != 2 {
             return None;

@@ -65,7 +65,7 @@ pub(crate) struct Ask {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum TreeEntry {
     File(String, Vec<u8>),
     Link(String, String),
     Dir(String),
@@ -77,7 +77,7 @@ pub(crate) enum Entry {
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) modules: Vec<String>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TreeEntry>,
     pub(crate) log: Option<String>,
     pub(crate) refused: bool,
     pub(crate) mark: Mark,
@@ -130,20 +130,20 @@ impl Case {
             "refused" => self.refused = true,
             "=>" => self.mark = mark(rest)?,
             "log" => self.log = Some(rest.strip_prefix('/')?.to_owned()),
-            "dir" => self.entries.push(Entry::Dir(rest.to_owned())),
+            "dir" => self.entries.push(TreeEntry::Dir(rest.to_owned())),
             "file" => {
                 let (path, text) = rest.split_once(" =")?;
                 let text = text.strip_prefix(' ').unwrap_or(text);
-                self.entries.push(Entry::File(path.to_owned(), content(text)?));
+                self.entries.push(TreeEntry::File(path.to_owned(), content(text)?));
             }
             "link" => {
                 let (path, target) = rest.split_once(" -> ")?;
-                self.entries.push(Entry::Link(path.to_owned(), target.to_owned()));
+                self.entries.push(TreeEntry::Link(path.to_owned(), target.to_owned()));
             }
             "mode" => {
                 let (mode, path) = rest.split_once(' ')?;
                 let mode = u32::from_str_radix(mode, 8).ok()?;
-                self.entries.push(Entry::Mode(path.to_owned(), mode));
+                self.entries.push(TreeEntry::Mode(path.to_owned(), mode));
             }
             "RAW" => {
                 let (rest, mark, loose) = marked(rest)?;

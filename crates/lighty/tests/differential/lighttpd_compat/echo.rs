@@ -21,7 +21,7 @@ enum Speaks {
 
 /// Received request: its variables and its body.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct EchoedRequest {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) query: String,
     pub(crate) body: Vec<u8>,
@@ -92,7 +92,7 @@ const LEFT_OUT: [&str; 7] = [
     "upgrade",
 ];
 
-impl Seen {
+impl EchoedRequest {
     /// Head and body; with `cgi` the status is a header field.
     pub(crate) fn response(&self, cgi: bool) -> (String, Vec<u8>) {
         if let Some((_, said)) = self.query.split_once("say=") {
@@ -161,12 +161,12 @@ fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn read_http(stream: &mut TcpStream) -> std::io::Result<Seen> {
+fn read_http(stream: &mut TcpStream) -> std::io::Result<EchoedRequest> {
     let head = read_until(stream, b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&head).into_owned();
     let mut lines = head.trim_end().split("\r\n");
     let line = lines.next().unwrap_or("");
-    let mut seen = Seen::default();
+    let mut seen = EchoedRequest::default();
     let asked = line.rsplit_once(' ').map_or(line, |(asked, _)| asked);
     seen.variables.insert("(asked)".to_owned(), asked.to_owned());
     seen.query = asked.split_once('?').map_or("", |(_, query)| query).to_owned();
@@ -198,13 +198,13 @@ fn read_http(stream: &mut TcpStream) -> std::io::Result<Seen> {
     Ok(seen)
 }
 
-fn read_scgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
+fn read_scgi(stream: &mut TcpStream) -> std::io::Result<EchoedRequest> {
     let length = read_until(stream, b":")?;
     let length = String::from_utf8_lossy(&length).trim_end_matches(':').parse();
     let mut head = vec![0; length.map_err(|_| ErrorKind::InvalidData)?];
     stream.read_exact(&mut head)?;
     read_until(stream, b",")?;
-    let mut seen = Seen::default();
+    let mut seen = EchoedRequest::default();
     let mut parts = head.split(|byte| *byte == 0);
     while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -213,7 +213,7 @@ fn read_scgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
     with_body(stream, seen)
 }
 
-fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
+fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<EchoedRequest> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
     let mut rest = vec![0; usize::from(u16::from_le_bytes([head[1], head[2]]))];
@@ -225,7 +225,7 @@ fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
         rest = behind;
         Some(String::from_utf8_lossy(text).into_owned())
     };
-    let mut seen = Seen::default();
+    let mut seen = EchoedRequest::default();
     while let (Some(name), Some(value)) = (text(), text()) {
         seen.variables.insert(name, value);
     }
@@ -233,7 +233,7 @@ fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
 }
 
 /// Reads the body; the variables declare its length.
-fn with_body(stream: &mut TcpStream, mut seen: Seen) -> std::io::Result<Seen> {
+fn with_body(stream: &mut TcpStream, mut seen: EchoedRequest) -> std::io::Result<EchoedRequest> {
     seen.query = seen.variables.get("QUERY_STRING").cloned().unwrap_or_default();
     let length = seen.variables.get("CONTENT_LENGTH").and_then(|text| text.parse().ok());
     seen.body = vec![0; length.unwrap_or(0)];
@@ -248,9 +248,9 @@ fn record(out: &mut Vec<u8>, kind: u8, id: [u8; 2], content: &[u8]) {
 }
 
 /// Returns the request, its id, and true if the connection is kept.
-fn read_fastcgi(stream: &mut TcpStream) -> std::io::Result<(Seen, [u8; 2], bool)> {
+fn read_fastcgi(stream: &mut TcpStream) -> std::io::Result<(EchoedRequest, [u8; 2], bool)> {
     let mut parameters = Vec::new();
-    let mut seen = Seen::default();
+    let mut seen = EchoedRequest::default();
     let mut keep = false;
     loop {
         let mut head = [0; 8];

@@ -7,11 +7,11 @@ use super::case::{Ask, Case};
 use super::compare::Finding;
 
 /// Rows that describe how to recognize their difference.
-pub(crate) struct Known {
+pub(crate) struct KnownDifferences {
     rows: Vec<Difference>,
 }
 
-impl Known {
+impl KnownDifferences {
     pub(crate) fn new() -> Self {
         let mut rows = differences();
         rows.retain(|row| !row.matches.is_empty());

@@ -13,7 +13,7 @@ use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
-use super::case::{Ask, Case, Entry, PROGRAMS};
+use super::case::{Ask, Case, PROGRAMS, TreeEntry};
 use super::coding::decoded;
 use super::echo;
 
@@ -40,7 +40,7 @@ pub(crate) struct Side {
 }
 
 /// Both servers. A server that failed to start is represented by its error output.
-pub(crate) struct Pair {
+pub(crate) struct ServerPair {
     pub(crate) lighttpd: Result<Side, String>,
     pub(crate) lighty: Result<Side, String>,
 }
@@ -55,7 +55,7 @@ pub(crate) fn lighttpd() -> Option<PathBuf> {
     found
 }
 
-impl Pair {
+impl ServerPair {
     pub(crate) fn start(case: &Case, lighttpd: &Path) -> Self {
         Self {
             lighttpd: Side::start(case, Which::Lighttpd, lighttpd.to_owned()),
@@ -329,7 +329,7 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
     }
     for entry in &case.entries {
         match entry {
-            Entry::File(path, content) => {
+            TreeEntry::File(path, content) => {
                 let path = place(setup, path);
                 match std::str::from_utf8(content) {
                     Ok(text) => write_file(&path, fill(text, ports, directory)),
@@ -337,18 +337,18 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
                 }
                 made.push(path);
             }
-            Entry::Link(path, target) => {
+            TreeEntry::Link(path, target) => {
                 let path = place(setup, path);
                 let target = fill(target, ports, directory);
                 std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
                 std::os::unix::fs::symlink(target, path).expect("a symbolic link");
             }
-            Entry::Dir(path) => {
+            TreeEntry::Dir(path) => {
                 let path = place(setup, path);
                 std::fs::create_dir_all(&path).expect("a directory");
                 made.push(path);
             }
-            Entry::Mode(path, mode) => {
+            TreeEntry::Mode(path, mode) => {
                 let rights = std::fs::Permissions::from_mode(*mode);
                 std::fs::set_permissions(place(setup, path), rights).expect("rights");
             }

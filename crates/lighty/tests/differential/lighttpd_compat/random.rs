@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::case::{self, Ask, Case};
 use super::compare::{Finding, compare};
-use super::known::Known;
-use super::pair::Pair;
+use super::known::KnownDifferences;
+use super::pair::ServerPair;
 use super::shown;
 
 /// Requests per configuration.
@@ -329,7 +329,7 @@ impl Dice {
 
 /// A fragment, and the conditions around it.
 #[derive(Clone)]
-struct Part {
+struct ConditionedFragment {
     fragment: usize,
     conditions: Vec<usize>,
 }
@@ -345,8 +345,8 @@ struct Wish {
     body: bool,
 }
 
-fn parts(dice: &mut Dice) -> Vec<Part> {
-    let mut chosen: Vec<Part> = Vec::new();
+fn parts(dice: &mut Dice) -> Vec<ConditionedFragment> {
+    let mut chosen: Vec<ConditionedFragment> = Vec::new();
     let mut wanted = theme(dice);
     let others = if wanted.is_empty() { 2 + dice.roll(6) } else { dice.roll(3) };
     wanted.extend((0..others).map(|_| dice.roll(FRAGMENTS.len())));
@@ -357,7 +357,7 @@ fn parts(dice: &mut Dice) -> Vec<Part> {
         let depth =
             if FRAGMENTS[fragment].1.starts_with('!') { 0 } else { [0, 0, 1, 1, 2][dice.roll(5)] };
         let conditions = (0..depth).map(|_| dice.roll(CONDITIONS.len())).collect();
-        chosen.push(Part { fragment, conditions });
+        chosen.push(ConditionedFragment { fragment, conditions });
     }
     if chosen.iter().any(|part| refers_to_captures(FRAGMENTS[part.fragment].1)) {
         for part in &mut chosen {
@@ -402,7 +402,7 @@ fn same_switch(one: usize, other: usize) -> bool {
     one == other || first(one).is_some_and(|name| Some(name) == first(other))
 }
 
-fn case(parts: &[Part]) -> Case {
+fn case(parts: &[ConditionedFragment]) -> Case {
     let mut made = case::read_text("site.txt", SITE).remove(0);
     for part in parts {
         let (modules, lines) = FRAGMENTS[part.fragment];
@@ -469,7 +469,7 @@ impl Wish {
 }
 
 /// Differences between both responses to a request that no row explains.
-fn findings(case: &Case, pair: &Pair, wish: &Wish, known: &Known) -> Vec<Finding> {
+fn findings(case: &Case, pair: &ServerPair, wish: &Wish, known: &KnownDifferences) -> Vec<Finding> {
     let (theirs, ours) = match (&pair.lighttpd, &pair.lighty) {
         (Ok(theirs), Ok(ours)) => (theirs, ours),
         (Err(_), Err(_)) => return Vec::new(),
@@ -491,14 +491,14 @@ fn findings(case: &Case, pair: &Pair, wish: &Wish, known: &Known) -> Vec<Finding
 
 /// Reduces a failure to a smaller case.
 fn shrink(
-    mut parts: Vec<Part>,
+    mut parts: Vec<ConditionedFragment>,
     mut wish: Wish,
     lighttpd: &Path,
-    known: &Known,
-) -> (Vec<Part>, Wish) {
-    let fails = |parts: &[Part], wish: &Wish| {
+    known: &KnownDifferences,
+) -> (Vec<ConditionedFragment>, Wish) {
+    let fails = |parts: &[ConditionedFragment], wish: &Wish| {
         let case = case(parts);
-        !findings(&case, &Pair::start(&case, lighttpd), wish, known).is_empty()
+        !findings(&case, &ServerPair::start(&case, lighttpd), wish, known).is_empty()
     };
     let mut at = 0;
     while at < parts.len() {
@@ -546,17 +546,17 @@ fn today() -> u64 {
 }
 
 /// Progress of a run: the requests, and the findings so far.
-struct Run<'a> {
+struct RandomRun<'a> {
     lighttpd: &'a Path,
     seed: u64,
     asked: AtomicUsize,
     /// Configurations refused by both servers.
     refused: AtomicUsize,
-    failures: Mutex<Vec<Failure>>,
+    failures: Mutex<Vec<ResponseDifference>>,
 }
 
 /// A request with different responses.
-struct Failure {
+struct ResponseDifference {
     /// Method and first finding: most of one kind have one cause.
     kind: String,
     /// Of the first of its kind.
@@ -580,7 +580,7 @@ pub(crate) fn run_of_the_day(lighttpd: &Path) -> String {
 }
 
 fn ask_all(lighttpd: &Path, seed: u64, first: usize, end: usize) -> String {
-    let run = Run {
+    let run = RandomRun {
         lighttpd,
         seed,
         asked: AtomicUsize::new(0),
@@ -589,7 +589,7 @@ fn ask_all(lighttpd: &Path, seed: u64, first: usize, end: usize) -> String {
     };
     let next = AtomicUsize::new(first);
     let work = || {
-        let known = Known::new();
+        let known = KnownDifferences::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= end {
@@ -605,12 +605,12 @@ fn ask_all(lighttpd: &Path, seed: u64, first: usize, end: usize) -> String {
     run.report(end - first)
 }
 
-impl Run<'_> {
-    fn ask_configuration(&self, number: usize, known: &Known) {
+impl RandomRun<'_> {
+    fn ask_configuration(&self, number: usize, known: &KnownDifferences) {
         let mut dice = Dice::new(self.seed, number);
         let parts = parts(&mut dice);
         let made = case(&parts);
-        let pair = Pair::start(&made, self.lighttpd);
+        let pair = ServerPair::start(&made, self.lighttpd);
         if pair.lighttpd.is_err() && pair.lighty.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
@@ -637,7 +637,7 @@ impl Run<'_> {
             );
             eprintln!("{text}{replay}");
             let mut failures = self.failures.lock().expect("nobody panics with it");
-            failures.push(Failure { kind, text, replay });
+            failures.push(ResponseDifference { kind, text, replay });
         }
     }
 
@@ -664,15 +664,15 @@ impl Run<'_> {
 
 fn describe(
     number: usize,
-    parts: &[Part],
+    parts: &[ConditionedFragment],
     wish: &Wish,
     first: &[Finding],
     lighttpd: &Path,
-    known: &Known,
+    known: &KnownDifferences,
 ) -> String {
     let (parts, wish) = shrink(parts.to_vec(), wish.clone(), lighttpd, known);
     let case = case(&parts);
-    let found = findings(&case, &Pair::start(&case, lighttpd), &wish, known);
+    let found = findings(&case, &ServerPair::start(&case, lighttpd), &wish, known);
     let mut text = format!("--- random configuration {number}\n");
     if found.is_empty() {
         text.push_str("  is answered alike when it is asked once more; before:\n");

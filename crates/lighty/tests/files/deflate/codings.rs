@@ -4,11 +4,11 @@ use std::io::Write;
 
 use lighty_testkit::lighty;
 
-use super::{Backend, CODINGS, accepting, head, plain, setup, text};
+use super::{CODINGS, OneResponseBackend, accepting, head, plain, setup, text};
 
 #[test]
 fn every_coding_over_every_kind_of_body() {
-    let backend = Backend::start(|_, stream| {
+    let backend = OneResponseBackend::start(|_, stream| {
         let body = text(50_000);
         let (early, late) = body.split_at(100);
         write!(stream, "HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n{early}").expect("sent");
@@ -169,7 +169,7 @@ fn tags_tell_codings_apart() {
 
 #[test]
 fn head_says_what_get_says() {
-    let backend = Backend::start(|request, stream| {
+    let backend = OneResponseBackend::start(|request, stream| {
         let body = text(50_000);
         let length = body.len();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")

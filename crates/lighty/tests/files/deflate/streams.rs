@@ -7,7 +7,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::{lighty, wait_until};
 
-use super::{Backend, accepting, plain, setup, text};
+use super::{OneResponseBackend, accepting, plain, setup, text};
 
 #[test]
 fn events_arrive_as_they_happen() {
@@ -18,7 +18,7 @@ fn events_arrive_as_they_happen() {
         ("/page", "text/html", "gzip", "deflate.sync-flush = \"enable\""),
         ("/page", "text/html", "br", "deflate.sync-flush = \"enable\""),
     ] {
-        let backend = Backend::start(move |_, stream| {
+        let backend = OneResponseBackend::start(move |_, stream| {
             write!(
                 stream,
                 "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nConnection: close\r\n\r\n"
@@ -138,7 +138,7 @@ fn what_no_filter_touches_goes_by_sendfile() {
 #[test]
 fn a_backend_that_breaks_off_is_noticed_behind_the_filter() {
     for framing in ["Content-Length: 100000\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let backend = Backend::start(move |_, stream| {
+        let backend = OneResponseBackend::start(move |_, stream| {
             let begin = if framing.contains("chunked") { "4000\r\n" } else { "" };
             write!(
                 stream,

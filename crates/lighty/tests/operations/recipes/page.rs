@@ -4,7 +4,7 @@ use super::manual;
 
 /// Kinds of fenced blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FenceKind {
     /// A whole configuration.
     Configuration,
     /// A file; the line in front of the block names its path.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
 }
 
 pub(crate) struct Block {
-    pub kind: Kind,
+    pub kind: FenceKind,
     /// The number of its first line in the page.
     pub line: usize,
     pub text: String,
@@ -52,32 +52,32 @@ impl Page {
     }
 }
 
-fn kind(language: &str, above: &str) -> Kind {
+fn kind(language: &str, above: &str) -> FenceKind {
     let path = above.strip_prefix('`').and_then(|rest| rest.split_once('`'));
     let path = path.filter(|(path, rest)| path.starts_with('/') && rest.ends_with(':'));
     match (language, path) {
-        ("lighty", _) => Kind::Configuration,
-        ("console", _) => Kind::Commands,
-        (_, Some((path, _))) => Kind::File(path.to_owned()),
-        _ => Kind::Other,
+        ("lighty", _) => FenceKind::Configuration,
+        ("console", _) => FenceKind::Commands,
+        (_, Some((path, _))) => FenceKind::File(path.to_owned()),
+        _ => FenceKind::Other,
     }
 }
 
 /// Command of a page, and its output.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct PageStep {
     pub command: String,
     pub output: String,
 }
 
 /// Steps of a block of commands. A backslash at the end of a line continues the command.
-pub(crate) fn steps(text: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+pub(crate) fn steps(text: &str) -> Vec<PageStep> {
+    let mut steps: Vec<PageStep> = Vec::new();
     for line in text.lines() {
         let last = steps.last_mut();
         match (line.strip_prefix("$ "), last) {
             (Some(command), _) => {
-                steps.push(Step { command: command.to_owned(), output: String::new() });
+                steps.push(PageStep { command: command.to_owned(), output: String::new() });
             }
             (None, Some(step)) if step.command.ends_with('\\') => {
                 step.command.push('\n');
@@ -117,6 +117,6 @@ fn outputs_are_compared() {
     assert!(fits("a ... c ... e\n", "a b c d e\n") && !fits("a ... c\n", "a b\n"));
     assert!(fits("...\n", "") && !fits("", "x"));
     let steps = steps("$ a \\\n    b\nc\n$ d\n");
-    assert_eq!(steps[0], Step { command: "a \\\n    b".into(), output: "c\n".into() });
-    assert_eq!(steps[1], Step { command: "d".into(), output: String::new() });
+    assert_eq!(steps[0], PageStep { command: "a \\\n    b".into(), output: "c\n".into() });
+    assert_eq!(steps[1], PageStep { command: "d".into(), output: String::new() });
 }

@@ -16,7 +16,7 @@ use lighty_testkit::scratch::Scratch;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
 
-use super::page::{Kind, Page, Step, fits, steps};
+use super::page::{FenceKind, Page, PageStep, fits, steps};
 
 /// Directories of the pages that lie beneath the test's own.
 const ROOTS: [&str; 5] = ["/srv/", "/etc/", "/var/", "/run/", "/tmp/"];
@@ -190,16 +190,16 @@ impl Recipe {
     /// running afterwards.
     pub(crate) fn run(self) -> Trial {
         for block in &self.page.blocks {
-            if let Kind::File(path) = &block.kind {
+            if let FenceKind::File(path) = &block.kind {
                 write_file(&self.path(&path[1..]), self.here(&block.text));
             }
         }
         let mut trial = Trial { recipe: self, server: None };
         for index in 0..trial.recipe.page.blocks.len() {
             match trial.recipe.page.blocks[index].kind {
-                Kind::Configuration => trial.configure(index),
-                Kind::Commands => trial.run_commands(index),
-                Kind::File(_) | Kind::Other => {}
+                FenceKind::Configuration => trial.configure(index),
+                FenceKind::Commands => trial.run_commands(index),
+                FenceKind::File(_) | FenceKind::Other => {}
             }
         }
         trial
@@ -240,8 +240,8 @@ impl Trial {
         assert!(output.status.success(), "{}:{}: {told}", recipe.name, block.line);
         let rest = &recipe.page.blocks[index + 1..];
         let mut rest = rest.iter().map(|block| &block.kind);
-        let next = rest.find(|kind| matches!(kind, Kind::Configuration | Kind::Commands));
-        if next == Some(&Kind::Commands) {
+        let next = rest.find(|kind| matches!(kind, FenceKind::Configuration | FenceKind::Commands));
+        if next == Some(&FenceKind::Commands) {
             self.server = None;
             self.start(&file);
         } else if let (Some(_), Ok(served)) = (&self.server, served) {
@@ -266,7 +266,7 @@ impl Trial {
 
     fn run_commands(&self, index: usize) {
         let block = &self.recipe.page.blocks[index];
-        for Step { command, output } in steps(&block.text) {
+        for PageStep { command, output } in steps(&block.text) {
             let printed = self.sh(&command);
             let page = self.recipe.name;
             let log = self.server.as_ref().map(Server::log).unwrap_or_default();

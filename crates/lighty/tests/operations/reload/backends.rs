@@ -15,7 +15,7 @@ use lighty_testkit::process::is_running;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
-use super::site::Site;
+use super::site::ReloadSite;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -87,7 +87,7 @@ fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
     )
 }
 
-fn said(site: &Site) -> (String, u32) {
+fn said(site: &ReloadSite) -> (String, u32) {
     let response = site.server.get("/");
     assert_eq!(response.status, 200, "{response:?}\n{}", site.server.log());
     let (name, pid) = response.text().split_once(' ').expect("two words");
@@ -95,7 +95,7 @@ fn said(site: &Site) -> (String, u32) {
 }
 
 fn a_changed_program_takes_over(socket: Option<&str>) {
-    let site = Site::start(1, &spawned("one", socket, ""), &[]);
+    let site = ReloadSite::start(1, &spawned("one", socket, ""), &[]);
     let (name, first) = said(&site);
     assert_eq!(name, "one");
     site.change(&spawned("one", socket, "server.tag = \"other\""));
@@ -146,7 +146,7 @@ fn keep_posting(server: &Server, stop: &AtomicBool, posted: &AtomicUsize) {
 
 /// A POST cannot be sent twice, so none may reach a socket that no process will accept from.
 fn posts_that_wait_are_answered(socket: Option<&str>) {
-    let site = Site::start(2, &spawned("one", socket, ""), &[]);
+    let site = ReloadSite::start(2, &spawned("one", socket, ""), &[]);
     let (stop, posted) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -195,7 +195,7 @@ fn posts_that_wait_are_answered_at_the_same_abstract_name() {
 fn a_program_whose_port_is_taken_refuses_the_reload() {
     let taken = TcpListener::bind((HOST, 0)).expect("a port");
     let port = format!("{HOST}:{}", taken.local_addr().expect("its address").port());
-    let site = Site::start(1, "", &[]);
+    let site = ReloadSite::start(1, "", &[]);
     let refused = site.refuse(&spawned("one", Some(&port), ""));
     assert!(refused.contains("in use"), "{refused}");
 }
@@ -212,7 +212,7 @@ fn posts_that_wait_are_answered_on_the_same_socket() {
 
 #[test]
 fn a_program_that_does_not_start_refuses_the_reload() {
-    let site = Site::start(1, &spawned("one", Some("s"), ""), &[]);
+    let site = ReloadSite::start(1, &spawned("one", Some("s"), ""), &[]);
     let (_, first) = said(&site);
     let lines = "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/nonexistent/program\" )) )\n";
     let refused = site.refuse(&format!("{lines}{}", spawned("two", Some("s"), "")));
@@ -234,7 +234,7 @@ fn a_name_stays_resolved() {
             names.address()
         )
     };
-    let site = Site::start(1, &lines(1), &[]);
+    let site = ReloadSite::start(1, &lines(1), &[]);
     assert_eq!(site.server.get("/").text(), "named");
     names.set_hosts("127.0.0.9 other.test\n");
     site.change(&lines(4));
@@ -268,7 +268,7 @@ fn a_raw_listener_follows_and_its_tunnels_stay() {
              \"{host}\", \"port\" => {port} )) ) }}"
         )
     };
-    let site = Site::start(1, &lines(one), &[]);
+    let site = ReloadSite::start(1, &lines(one), &[]);
     let raw = || {
         let all = site.server.listening();
         all.into_iter().find(|address| address.ip().to_string() == "127.0.0.2").expect("it listens")

@@ -9,7 +9,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
-use super::site::{Echo, Site};
+use super::site::{Echo, ReloadSite};
 
 const CLIENTS: usize = 8;
 const WORKERS: usize = 2;
@@ -91,7 +91,7 @@ fn ask(client: &mut Client, target: &str, body: &str) {
     assert_eq!((response.status, response.text()), (200, body));
 }
 
-fn upgraded(site: &Site) -> Client {
+fn upgraded(site: &ReloadSite) -> Client {
     let mut client = site.server.connect();
     client.send("GET /p HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     assert_eq!(client.response_head().status, 101);
@@ -105,7 +105,7 @@ fn expect_echo(client: &mut Client, turn: usize) {
     assert_eq!(echo, message.as_bytes());
 }
 
-fn downloading(site: &Site) -> Client {
+fn downloading(site: &ReloadSite) -> Client {
     let mut client = Client::tcp_with_receive_buffer(site.server.address(), RECEIVE_BUFFER);
     client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(client.response_head().status, 200);
@@ -117,7 +117,7 @@ fn reload_after_reload_loses_and_keeps_nothing() {
     let (echo, quiet) = (Echo::start(), Echo::start());
     let large = vec![b'x'; LARGE];
     let files: [(&str, &[u8]); 2] = [("a", b"static"), ("large", &large)];
-    let site = Site::start(WORKERS, &lines(&echo, &quiet, 0), &files);
+    let site = ReloadSite::start(WORKERS, &lines(&echo, &quiet, 0), &files);
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
@@ -164,7 +164,7 @@ fn reload_after_reload_loses_and_keeps_nothing() {
 }
 
 /// The backend's requests are all still counted.
-fn expect_counter(site: &Site, lines: &str, backend: &Echo, count: usize) {
+fn expect_counter(site: &ReloadSite, lines: &str, backend: &Echo, count: usize) {
     site.change(&lines.replace("\"warning\"", "\"notice\""));
     site.server.signal(Signal::USR2);
     site.server.await_log(&format!(".backends.\"{}\".requests: {count}", backend.address));

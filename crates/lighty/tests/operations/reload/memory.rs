@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lighty_testkit::wait_until;
 
-use super::site::Site;
+use super::site::ReloadSite;
 
 const HOSTS: usize = 1_000;
 
@@ -20,7 +20,7 @@ fn hosts(kind: &str) -> String {
 }
 
 /// Waits until the server holds at most `percent` of `first_kib`.
-fn await_share(site: &Site, percent: u64, first_kib: u64) {
+fn await_share(site: &ReloadSite, percent: u64, first_kib: u64) {
     let limit = first_kib * percent / 100;
     let is_within = || site.server.own_kib() <= limit;
     let now = || format!("{} KiB, at first {first_kib} KiB", site.server.own_kib());
@@ -28,7 +28,7 @@ fn await_share(site: &Site, percent: u64, first_kib: u64) {
 }
 
 /// Most memory that the server ever held, without the pages of files that it has mapped.
-fn peak_kib(site: &Site) -> u64 {
+fn peak_kib(site: &ReloadSite) -> u64 {
     let mapped = site.server.resident_kib() - site.server.own_kib();
     site.server.peak_resident_kib().saturating_sub(mapped)
 }
@@ -36,7 +36,7 @@ fn peak_kib(site: &Site) -> u64 {
 #[test]
 fn patterns_of_both_configurations_are_shared_during_a_reload() {
     let lines = hosts("a");
-    let site = Site::start(1, &lines, &[]);
+    let site = ReloadSite::start(1, &lines, &[]);
     let first = site.server.own_kib();
     for turn in 0..4 {
         site.change(&format!("{lines}server.max-keep-alive-requests = {}", 100 + turn));
@@ -48,7 +48,7 @@ fn patterns_of_both_configurations_are_shared_during_a_reload() {
 
 #[test]
 fn first_configuration_goes_with_the_first_reload() {
-    let site = Site::start(1, &hosts("a"), &[]);
+    let site = ReloadSite::start(1, &hosts("a"), &[]);
     let first = site.server.own_kib();
     for kind in ["b", "c", "d"] {
         site.change(&hosts(kind));

@@ -7,12 +7,12 @@ use lighty_testkit::process::is_running;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
-use super::site::{Echo, Site};
+use super::site::{Echo, ReloadSite};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn start(lines: &str) -> Site {
-    Site::start(1, lines, &[("a", b"static"), ("b/a", b"other")])
+fn start(lines: &str) -> ReloadSite {
+    ReloadSite::start(1, lines, &[("a", b"static"), ("b/a", b"other")])
 }
 
 fn proxied(echo: &Echo, weight: u32) -> String {
@@ -93,7 +93,7 @@ fn document_root_of_a_condition_that_is_not_there_is_warned_of() {
 #[test]
 fn a_graceful_stop_takes_as_long_as_the_new_configuration_allows() {
     let large = vec![b'x'; 24 << 20];
-    let site = Site::start(1, "", &[("large", &large)]);
+    let site = ReloadSite::start(1, "", &[("large", &large)]);
     let limit = |limit_s: u32| {
         format!("server.feature-flags = (\"server.graceful-shutdown-timeout\" => {limit_s})")
     };
@@ -123,7 +123,7 @@ fn command_of_a_reload_ends_with_the_server() {
 #[test]
 fn a_server_that_stops_refuses_to_reload() {
     let large = vec![b'x'; 24 << 20];
-    let site = Site::start(1, "", &[("large", &large)]);
+    let site = ReloadSite::start(1, "", &[("large", &large)]);
     let mut download = Client::tcp_with_receive_buffer(site.server.address(), 8 * 1024);
     download.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(download.response_head().status, 200);

@@ -15,12 +15,12 @@ pub(crate) const FRONT: &str = "server.document-root = \"@DIR@/root\"\nserver.bi
      \"127.0.0.1\"\nserver.port = 0\nserver.pid-file = \"@DIR@/lighty.pid\"\n\
      server.max-keep-alive-idle = 600\n";
 
-pub(crate) struct Site {
+pub(crate) struct ReloadSite {
     pub(crate) server: Server,
     front: String,
 }
 
-impl Site {
+impl ReloadSite {
     /// Starts a server with these lines; `files` are beneath its document root.
     pub(crate) fn start(workers: usize, lines: &str, files: &[(&str, &[u8])]) -> Self {
         let front = format!("{FRONT}server.max-worker = {workers}\n");

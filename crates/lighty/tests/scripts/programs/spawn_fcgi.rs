@@ -14,7 +14,7 @@ use super::front::{
 
 /// Observable results of a run, process ids left out.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct SpawnResult {
     code: Option<i32>,
     output: String,
     errors: String,
@@ -35,7 +35,7 @@ const FACTS: &str = "#!/bin/sh\n(\n\
     ) >\"${FACTS:-$PWD/facts}.new\"\n\
     mv \"${FACTS:-$PWD/facts}.new\" \"${FACTS:-$PWD/facts}\"\nexec sleep 60\n";
 
-fn run(program: &Path, arguments: &[&str]) -> Seen {
+fn run(program: &Path, arguments: &[&str]) -> SpawnResult {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     make_public(at);
@@ -69,7 +69,7 @@ fn run(program: &Path, arguments: &[&str]) -> Seen {
     };
     let read = |name: &str| std::fs::read_to_string(at.join(name)).ok();
     let meta = std::fs::symlink_metadata(at.join("s"));
-    Seen {
+    SpawnResult {
         code: output.status.code(),
         output: hidden(shown),
         errors: hidden(text(output.stderr)),

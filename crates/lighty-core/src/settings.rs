@@ -38,6 +38,9 @@ pub struct Settings {
     pub(crate) hook_table: HookTable,
 }
 
+/// A directive that changes [`Settings`].
+pub type Directive = lighty_config::Directive<Settings>;
+
 /// Settings of one module.
 pub trait ModuleSettings: Clone + Default + Debug + Send + Sync + 'static {
     /// The defaults, for a configuration that sets none of the module's directives.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use lighty_acme::{CertificateSpecError, ChallengeKind, Issuer, Store, public_host, public_name};
 use lighty_config::{
-    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
-    parse_strings,
+    CompileCtx, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string, parse_strings,
 };
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::pipeline::protected_files;
+use lighty_core::settings::Directive;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Method, Status};
@@ -131,7 +131,7 @@ impl Module for Acme {
         false
     }
 
-    fn directives() -> Vec<Directive<Settings>> {
+    fn directives() -> Vec<Directive> {
         let mut rows = names();
         rows.extend(authorities());
         rows.extend(proofs());
@@ -168,15 +168,13 @@ fn token(path: &[u8]) -> Option<&str> {
     std::str::from_utf8(token).ok().filter(|_| is_sound && is_long_enough)
 }
 
-type Row = Directive<Settings>;
-
 fn own(settings: &mut Settings) -> &mut AcmeSettings {
     settings.module_mut()
 }
 
-fn names() -> Vec<Row> {
+fn names() -> Vec<Directive> {
     vec![
-        Row::bool("acme.activate", |s, on| {
+        Directive::bool("acme.activate", |s, on| {
             own(s).is_active = on;
             s.module_mut::<TlsSettings>().is_managed = on;
         })
@@ -189,7 +187,7 @@ fn names() -> Vec<Row> {
              [manual](../certificates.md).",
         )
         .example("$HTTP[\"host\"] == \"www.example.org\" { acme.activate = \"enable\" }"),
-        Row::parsed("acme.names", Kind::List, parse_hosts, |s, names: &Arc<[String]>| {
+        Directive::parsed("acme.names", Kind::List, parse_hosts, |s, names: &Arc<[String]>| {
             own(s).names = Arc::clone(names);
         })
         .default("()")
@@ -200,7 +198,7 @@ fn names() -> Vec<Row> {
              that signs for addresses.",
         )
         .example("acme.names = ( \"example.org\", \"www.example.org\" )"),
-        Row::string("acme.store", |s, path| own(s).store = path)
+        Directive::string("acme.store", |s, path| own(s).store = path)
             .scope(Scope::Server)
             .default(STORE)
             .doc(
@@ -209,16 +207,18 @@ fn names() -> Vec<Row> {
                  can answer the authority, and all use it.",
             )
             .example("acme.store = \"/srv/shared/acme\""),
-        Row::choice("acme.key-type", KeyType::WORDS, |s, at| own(s).key_type = KeyType::ALL[at])
-            .default("p256")
-            .doc("Kind of the private keys that are made.")
-            .example("acme.key-type = \"rsa2048\""),
+        Directive::choice("acme.key-type", KeyType::WORDS, |s, at| {
+            own(s).key_type = KeyType::ALL[at]
+        })
+        .default("p256")
+        .doc("Kind of the private keys that are made.")
+        .example("acme.key-type = \"rsa2048\""),
     ]
 }
 
-fn authorities() -> Vec<Row> {
+fn authorities() -> Vec<Directive> {
     let text = |name, set: fn(&mut AcmeSettings) -> &mut Option<Arc<str>>| {
-        Row::parsed(
+        Directive::parsed(
             name,
             Kind::String,
             |value, _| parse_string(value),
@@ -229,9 +229,14 @@ fn authorities() -> Vec<Row> {
         .default_prose("none")
     };
     vec![
-        Row::parsed("acme.issuers", Kind::List, parse_issuers, |s, issuers: &Arc<[Issuer]>| {
-            own(s).issuers = Arc::clone(issuers);
-        })
+        Directive::parsed(
+            "acme.issuers",
+            Kind::List,
+            parse_issuers,
+            |s, issuers: &Arc<[Issuer]>| {
+                own(s).issuers = Arc::clone(issuers);
+            },
+        )
         .default("( \"letsencrypt\" )")
         .doc(
             "Authorities in order of preference: `letsencrypt`, `letsencrypt-staging`, `zerossl`, \
@@ -239,7 +244,7 @@ fn authorities() -> Vec<Row> {
              authority's terms of service.",
         )
         .example("acme.issuers = ( \"letsencrypt\", \"https://ca.example.net/directory\" )"),
-        Row::parsed("acme.rehearsals", Kind::Map, parse_rehearsals, |s, pairs: &Pairs| {
+        Directive::parsed("acme.rehearsals", Kind::Map, parse_rehearsals, |s, pairs: &Pairs| {
             own(s).rehearsals = Pairs::clone(pairs);
         })
         .default("()")
@@ -253,7 +258,7 @@ fn authorities() -> Vec<Row> {
              acme.rehearsals = ( \"https://ca.example.net/directory\" => \
              \"https://ca-test.example.net/directory\" )",
         ),
-        Row::strings("acme.contact", |s, list| own(s).contact = list)
+        Directive::strings("acme.contact", |s, list| own(s).contact = list)
             .default("()")
             .doc("Addresses of mail that authorities may write to.")
             .example("acme.contact = ( \"admin@example.org\" )"),
@@ -276,9 +281,9 @@ fn authorities() -> Vec<Row> {
     ]
 }
 
-fn proofs() -> Vec<Row> {
+fn proofs() -> Vec<Directive> {
     vec![
-        Row::choice("acme.challenge", ChallengeKind::WORDS, |s, at| {
+        Directive::choice("acme.challenge", ChallengeKind::WORDS, |s, at| {
             own(s).challenge = ChallengeKind::ALL[at];
         })
         .default("http-01")
@@ -287,7 +292,7 @@ fn proofs() -> Vec<Row> {
              a handshake on port 443, `dns-01` by a record that `acme.dns-hook` sets.",
         )
         .example("acme.challenge = \"dns-01\""),
-        Row::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {
+        Directive::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {
             own(s).dns_hook = Some(Arc::clone(hook)).filter(|hook| !hook.is_empty());
         })
         .default_prose("none")
@@ -298,7 +303,7 @@ fn proofs() -> Vec<Row> {
              VALUE}` at `URL/present` and `URL/cleanup`, and answers with a 2xx status.",
         )
         .example("acme.dns-hook = \"/usr/local/bin/dns-record\""),
-        Row::parsed("acme.dns-hook-headers", Kind::Map, parse_fields, |s, fields: &Pairs| {
+        Directive::parsed("acme.dns-hook-headers", Kind::Map, parse_fields, |s, fields: &Pairs| {
             own(s).dns_hook_fields = Pairs::clone(fields);
         })
         .default("()")
@@ -307,9 +312,9 @@ fn proofs() -> Vec<Row> {
     ]
 }
 
-fn on_demand() -> Vec<Row> {
+fn on_demand() -> Vec<Directive> {
     let rows = vec![
-        Row::parsed("acme.on-demand-ask", Kind::String, parse_ask, |s, url: &Arc<str>| {
+        Directive::parsed("acme.on-demand-ask", Kind::String, parse_ask, |s, url: &Arc<str>| {
             own(s).on_demand_ask = Some(Arc::clone(url)).filter(|url| !url.is_empty());
         })
         .default("")
@@ -320,7 +325,7 @@ fn on_demand() -> Vec<Row> {
              need no request. Empty: no service.",
         )
         .example("acme.activate = \"enable\"\nacme.on-demand-ask = \"http://127.0.0.1:9000/may-have-certificate\""),
-        Row::parsed("acme.on-demand-names", Kind::List, parse_names, |s, names| {
+        Directive::parsed("acme.on-demand-names", Kind::List, parse_names, |s, names| {
             own(s).on_demand_names = Arc::clone(names);
         })
         .default("()")
@@ -329,7 +334,7 @@ fn on_demand() -> Vec<Row> {
              name directly beneath, each with a certificate of its own.",
         )
         .example("acme.activate = \"enable\"\nacme.on-demand-names = ( \"*.customers.example.org\" )"),
-        Row::int("acme.on-demand-max-names", 1..=1_000_000, |s, most| {
+        Directive::int("acme.on-demand-max-names", 1..=1_000_000, |s, most| {
             own(s).on_demand_names_max = usize::try_from(most).unwrap_or(ON_DEMAND_NAMES_MAX);
         })
         .default("1000")

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{
-    CompileCtx, Directive, Kind, Reject, Span, Value, parse_choice, parse_int_clamped,
-};
+use lighty_config::{CompileCtx, Kind, Reject, Span, Value, parse_choice, parse_int_clamped};
+use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 use super::escape::Escaping;
@@ -42,22 +41,20 @@ impl Default for AccessSettings {
 }
 module_settings!(AccessSettings);
 
-type Row = Directive<Settings>;
-
 fn of(settings: &mut Settings) -> &mut AccessSettings {
     settings.module_mut()
 }
 
 /// Rows of the directive table.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = where_to();
     rows.extend(what());
     rows.into_iter().map(|row| row.module("mod_accesslog")).collect()
 }
 
-fn where_to() -> Vec<Row> {
+fn where_to() -> Vec<Directive> {
     vec![
-        Row::string("accesslog.filename", |s, name| of(s).filename = name)
+        Directive::string("accesslog.filename", |s, name| of(s).filename = name)
             .default("")
             .since("1.4")
             .doc(
@@ -67,12 +64,12 @@ fn where_to() -> Vec<Row> {
                  (400, 408, 414, 431) are logged where the global value says.",
             )
             .example("accesslog.filename = \"/var/log/lighty/access.log\""),
-        Row::bool("accesslog.use-syslog", |s, on| of(s).use_syslog = on)
+        Directive::bool("accesslog.use-syslog", |s, on| of(s).use_syslog = on)
             .default("disable")
             .since("1.4")
             .doc("Logs to syslog instead of a file, under `server.syslog-facility`.")
             .example("accesslog.use-syslog = \"enable\""),
-        Row::parsed("accesslog.syslog-level", Kind::String, parse_level, |s, level| {
+        Directive::parsed("accesslog.syslog-level", Kind::String, parse_level, |s, level| {
             of(s).syslog_level = level;
         })
         .default("info")
@@ -82,16 +79,16 @@ fn where_to() -> Vec<Row> {
     ]
 }
 
-fn what() -> Vec<Row> {
+fn what() -> Vec<Directive> {
     vec![
-        Row::parsed("accesslog.format", Kind::String, parse_format, |s, format| {
+        Directive::parsed("accesslog.format", Kind::String, parse_format, |s, format| {
             of(s).format = Arc::clone(format);
         })
         .default(format::DEFAULT)
         .since("1.4")
         .doc(FORMAT_DOC)
         .example("accesslog.format = \"%h %V %u %t \\\"%r\\\" %>s %b %{ms}T\""),
-        Row::choice("accesslog.escaping", Escaping::NAMES, |s, index| {
+        Directive::choice("accesslog.escaping", Escaping::NAMES, |s, index| {
             of(s).escaping = if index == 0 { Escaping::Hex } else { Escaping::Json };
         })
         .default("default")
@@ -103,7 +100,7 @@ fn what() -> Vec<Row> {
              as in a JSON string.",
         )
         .example("accesslog.escaping = \"json\""),
-        Row::bool("accesslog.json", |s, on| of(s).json = on)
+        Directive::bool("accesslog.json", |s, on| of(s).json = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_string, parse_strings};
+use lighty_config::{CompileCtx, Kind, Reject, Value, parse_string, parse_strings};
+use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 use super::coding::Coding;
@@ -65,14 +66,12 @@ impl DeflateSettings {
     }
 }
 
-type Row = Directive<Settings>;
-
 fn own(settings: &mut Settings) -> &mut DeflateSettings {
     settings.module_mut::<DeflateSettings>()
 }
 
 /// Every directive of the module.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = what();
     rows.extend(how());
     rows.extend(hard());
@@ -81,9 +80,9 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 /// Directives that select the responses to compress.
-fn what() -> Vec<Row> {
+fn what() -> Vec<Directive> {
     vec![
-        Row::bool("deflate.enabled", |s, on| own(s).enabled = Some(on))
+        Directive::bool("deflate.enabled", |s, on| own(s).enabled = Some(on))
             .default_prose("`enable` where `deflate.mimetypes` names types")
             .since("1.5")
             .doc(
@@ -94,7 +93,7 @@ fn what() -> Vec<Row> {
                  is seldom useful.",
             )
             .example("$HTTP[\"url\"] =~ \"^/raw/\" { deflate.enabled = \"disable\" }"),
-        Row::strings("deflate.mimetypes", |s, types| own(s).types = types)
+        Directive::strings("deflate.mimetypes", |s, types| own(s).types = types)
             .default("()")
             .since("1.4")
             .alias("compress.filetype")
@@ -106,7 +105,7 @@ fn what() -> Vec<Row> {
             .example(
                 "deflate.mimetypes = ( \"text/\", \"application/javascript\", \"image/svg+xml\" )",
             ),
-        Row::parsed("deflate.allowed-encodings", Kind::List, allowed, |s, list| {
+        Directive::parsed("deflate.allowed-encodings", Kind::List, allowed, |s, list| {
             own(s).allowed = Arc::clone(list);
         })
         .default("( \"br\", \"zstd\", \"gzip\", \"deflate\", \"bzip2\" )")
@@ -120,15 +119,17 @@ fn what() -> Vec<Row> {
              not used for event streams: it cannot be read before a block is full.",
         )
         .example("deflate.allowed-encodings = ( \"br\", \"gzip\" )"),
-        Row::int("deflate.min-compress-size", 0..=i64::MAX, |s, n| own(s).min_bytes = n as u64)
-            .default("256")
-            .since("1.5")
-            .doc(
-                "Minimum size in bytes for compression, for bodies of known length; smaller bodies \
+        Directive::int("deflate.min-compress-size", 0..=i64::MAX, |s, n| {
+            own(s).min_bytes = n as u64
+        })
+        .default("256")
+        .since("1.5")
+        .doc(
+            "Minimum size in bytes for compression, for bodies of known length; smaller bodies \
                  are compressed only if the client refuses uncompressed ones (`identity;q=0`).",
-            )
-            .example("deflate.min-compress-size = 1024"),
-        Row::int("deflate.max-compress-size", 0..=1 << 40, |s, n| {
+        )
+        .example("deflate.min-compress-size = 1024"),
+        Directive::int("deflate.max-compress-size", 0..=1 << 40, |s, n| {
             own(s).max_bytes = (n as u64).saturating_mul(1024);
         })
         .default("131072")
@@ -140,9 +141,9 @@ fn what() -> Vec<Row> {
 }
 
 /// Directives for buffering, memory and logging.
-fn how() -> Vec<Row> {
+fn how() -> Vec<Directive> {
     vec![
-        Row::bool("deflate.sync-flush", |s, on| own(s).sync_flush = on)
+        Directive::bool("deflate.sync-flush", |s, on| own(s).sync_flush = on)
             .default("disable")
             .since("1.5")
             .doc(
@@ -150,7 +151,7 @@ fn how() -> Vec<Row> {
                  compression. `text/event-stream` is always sent so.",
             )
             .example("deflate.sync-flush = \"enable\""),
-        Row::int("deflate.work-block-size", 0..=2048, |s, n| {
+        Directive::int("deflate.work-block-size", 0..=2048, |s, n| {
             own(s).block_bytes = if n == 0 { 2 << 20 } else { (n as usize) << 10 };
         })
         .default("256")
@@ -161,15 +162,17 @@ fn how() -> Vec<Row> {
              are cores, not on the event loops. 0: 2048. (lighttpd's default is 2048.)",
         )
         .example("deflate.work-block-size = 64"),
-        Row::int("deflate.output-buffer-size", 0..=64 << 20, |s, n| own(s).out_bytes = n as usize)
-            .default("0")
-            .since("1.5")
-            .doc(
-                "Bytes that come out of one go at most; the rest waits until the client has taken \
+        Directive::int("deflate.output-buffer-size", 0..=64 << 20, |s, n| {
+            own(s).out_bytes = n as usize
+        })
+        .default("0")
+        .since("1.5")
+        .doc(
+            "Bytes that come out of one go at most; the rest waits until the client has taken \
                  them. 0: 65536.",
-            )
-            .example("deflate.output-buffer-size = 16384"),
-        Row::int("deflate.max-memory", 0..=1 << 30, |s, n| {
+        )
+        .example("deflate.output-buffer-size = 16384"),
+        Directive::int("deflate.max-memory", 0..=1 << 30, |s, n| {
             own(s).memory_bytes_max = (n as u64).saturating_mul(1024);
         })
         .default("262144")
@@ -184,7 +187,7 @@ fn how() -> Vec<Row> {
              responses are compressed.",
         )
         .example("deflate.max-memory = 65536"),
-        Row::bool("deflate.debug", |s, on| own(s).debug = on)
+        Directive::bool("deflate.debug", |s, on| own(s).debug = on)
             .default("disable")
             .since("1.5")
             .doc("Logs the decision for each response.")
@@ -193,9 +196,9 @@ fn how() -> Vec<Row> {
 }
 
 /// Directives for the effort of compression.
-fn hard() -> Vec<Row> {
+fn hard() -> Vec<Directive> {
     vec![
-        Row::int("deflate.compression-level", -1..=9, |s, n| {
+        Directive::int("deflate.compression-level", -1..=9, |s, n| {
             if n > 0 {
                 own(s).params.set_level(n as u32);
             }
@@ -207,12 +210,14 @@ fn hard() -> Vec<Row> {
              3 for zstd, 9 for bzip2.",
         )
         .example("deflate.compression-level = 4"),
-        Row::int("deflate.window-size", 1..=15, |s, n| own(s).params.zlib_window = n.max(9) as u8)
-            .default("15")
-            .since("1.5")
-            .doc("Base-2 logarithm of the window of gzip and deflate; below 9 it is 9.")
-            .example("deflate.window-size = 12"),
-        Row::int("deflate.mem-level", 1..=9, |_, _| ())
+        Directive::int("deflate.window-size", 1..=15, |s, n| {
+            own(s).params.zlib_window = n.max(9) as u8
+        })
+        .default("15")
+        .since("1.5")
+        .doc("Base-2 logarithm of the window of gzip and deflate; below 9 it is 9.")
+        .example("deflate.window-size = 12"),
+        Directive::int("deflate.mem-level", 1..=9, |_, _| ())
             .default("9")
             .since("1.5")
             .doc(
@@ -220,9 +225,14 @@ fn hard() -> Vec<Row> {
                   memory of level 8.",
             )
             .example("deflate.mem-level = 9"),
-        Row::parsed("deflate.params", Kind::Map, params::parse, |s: &mut Settings, changes| {
-            changes.iter().for_each(|(set, number)| set(&mut own(s).params, *number));
-        })
+        Directive::parsed(
+            "deflate.params",
+            Kind::Map,
+            params::parse,
+            |s: &mut Settings, changes| {
+                changes.iter().for_each(|(set, number)| set(&mut own(s).params, *number));
+            },
+        )
         .default("()")
         .since("1.4")
         .doc(
@@ -236,7 +246,7 @@ fn hard() -> Vec<Row> {
         .example(
             "deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 4, \"ZSTD_c_compressionLevel\" => 6 )",
         ),
-        Row::parsed("deflate.max-loadavg", Kind::String, load, |s: &mut Settings, load| {
+        Directive::parsed("deflate.max-loadavg", Kind::String, load, |s: &mut Settings, load| {
             own(s).load_max = *load;
         })
         .default("")
@@ -251,9 +261,9 @@ fn hard() -> Vec<Row> {
 }
 
 /// Directives for stored compressed files.
-fn where_to() -> Vec<Row> {
+fn where_to() -> Vec<Directive> {
     vec![
-        Row::parsed(
+        Directive::parsed(
             "deflate.cache-dir",
             Kind::String,
             |v, _| directory(v),
@@ -274,7 +284,7 @@ fn where_to() -> Vec<Row> {
              an `ETag`.",
         )
         .example("deflate.cache-dir = \"/var/cache/lighty/deflate\""),
-        Row::bool("deflate.precompressed", |s, on| own(s).precompressed = on)
+        Directive::bool("deflate.precompressed", |s, on| own(s).precompressed = on)
             .default("disable")
             .since("lighty")
             .doc(

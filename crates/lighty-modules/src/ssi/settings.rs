@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Directive, Scope, Strings};
+use lighty_config::{Scope, Strings};
+use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 /// Largest value of `ssi.recursion-max`: each level is a request within a request, all of them on
@@ -60,24 +61,22 @@ impl SsiSettings {
     }
 }
 
-type Row = Directive<Settings>;
-
 const HTML: &str = "text/html";
 
 fn own(s: &mut Settings) -> &mut SsiSettings {
     s.module_mut()
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = what_pages_are();
     rows.extend(what_pages_may_take());
     rows.extend(what_commands_may_take());
     rows.into_iter().map(|row| row.module("mod_ssi")).collect()
 }
 
-fn what_pages_are() -> Vec<Row> {
+fn what_pages_are() -> Vec<Directive> {
     vec![
-        Row::strings("ssi.extension", |s, list| own(s).extensions = list)
+        Directive::strings("ssi.extension", |s, list| own(s).extensions = list)
             .default("()")
             .since("1.4")
             .doc(
@@ -88,14 +87,14 @@ fn what_pages_are() -> Vec<Row> {
                  they are).",
             )
             .example("ssi.extension = ( \".shtml\" )"),
-        Row::string("ssi.content-type", |s, text| {
+        Directive::string("ssi.content-type", |s, text| {
             own(s).content_type = if text.is_empty() { HTML.into() } else { text };
         })
         .default(HTML)
         .since("1.5")
         .doc("Media type of pages; empty: `text/html`.")
         .example("ssi.content-type = \"text/html; charset=utf-8\""),
-        Row::bool("ssi.conditional-requests", |s, on| own(s).conditional_requests = on)
+        Directive::bool("ssi.conditional-requests", |s, on| own(s).conditional_requests = on)
             .default("disable")
             .since("1.4")
             .doc(
@@ -104,7 +103,7 @@ fn what_pages_are() -> Vec<Row> {
                  pages that show nothing but files.",
             )
             .example("ssi.conditional-requests = \"enable\""),
-        Row::int("ssi.recursion-max", 0..=i64::from(RECURSION_MAX_MAX), |s, n| {
+        Directive::int("ssi.recursion-max", 0..=i64::from(RECURSION_MAX_MAX), |s, n| {
             own(s).recursion_max = u32::try_from(n).unwrap_or(0);
         })
         .default("8")
@@ -117,9 +116,9 @@ fn what_pages_are() -> Vec<Row> {
     ]
 }
 
-fn what_pages_may_take() -> Vec<Row> {
+fn what_pages_may_take() -> Vec<Directive> {
     vec![
-        Row::int("ssi.max-commands", 1..=1 << 30, |s, n| {
+        Directive::int("ssi.max-commands", 1..=1 << 30, |s, n| {
             own(s).limits.commands_max = u32::try_from(n).unwrap_or(u32::MAX);
         })
         .default("4096")
@@ -129,7 +128,7 @@ fn what_pages_may_take() -> Vec<Row> {
              response is 500.",
         )
         .example("ssi.max-commands = 500"),
-        Row::int("ssi.max-memory", 1..=1 << 30, |s, n| {
+        Directive::int("ssi.max-memory", 1..=1 << 30, |s, n| {
             own(s).limits.memory_bytes_max = usize::try_from(n).unwrap_or(0).saturating_mul(1024);
         })
         .default("8192")
@@ -143,9 +142,9 @@ fn what_pages_may_take() -> Vec<Row> {
     ]
 }
 
-fn what_commands_may_take() -> Vec<Row> {
+fn what_commands_may_take() -> Vec<Directive> {
     vec![
-        Row::bool("ssi.exec", |s, on| own(s).exec = on)
+        Directive::bool("ssi.exec", |s, on| own(s).exec = on)
             .default("disable")
             .since("1.4")
             .doc(
@@ -153,14 +152,14 @@ fn what_commands_may_take() -> Vec<Row> {
                  trusted authors. Disabled by default (lighttpd: enabled).",
             )
             .example("$HTTP[\"url\"] =^ \"/reports/\" { ssi.exec = \"enable\" }"),
-        Row::int("ssi.exec-timeout", 1..=86_400, |s, n| {
+        Directive::int("ssi.exec-timeout", 1..=86_400, |s, n| {
             own(s).exec_limits.seconds = n.unsigned_abs();
         })
         .default("10")
         .since("lighty 0.1")
         .doc("Seconds that a command of `exec` may take. It is killed then, and fails.")
         .example("ssi.exec-timeout = 2"),
-        Row::int("ssi.exec-max-output", 1..=1 << 20, |s, n| {
+        Directive::int("ssi.exec-max-output", 1..=1 << 20, |s, n| {
             let bytes = usize::try_from(n).unwrap_or(0).saturating_mul(1024);
             own(s).exec_limits.output_bytes_max = bytes;
         })
@@ -168,7 +167,7 @@ fn what_commands_may_take() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("KB that a command of `exec` may write. It is killed when it writes more, and fails.")
         .example("ssi.exec-max-output = 64"),
-        Row::int("ssi.max-processes", 1..=65_536, |s, n| {
+        Directive::int("ssi.max-processes", 1..=65_536, |s, n| {
             own(s).processes_max = usize::try_from(n).unwrap_or(1);
         })
         .scope(Scope::Server)

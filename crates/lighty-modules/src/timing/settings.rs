@@ -1,6 +1,6 @@
 //! Directives of the module.
 
-use lighty_config::Directive;
+use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 /// Settings of the module.
@@ -15,15 +15,13 @@ pub(super) struct TimingSettings {
 }
 module_settings!(TimingSettings);
 
-type Row = Directive<Settings>;
-
 fn own(s: &mut Settings) -> &mut TimingSettings {
     s.module_mut()
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let rows = vec![
-        Row::bool("debug.log-timing", |s, on| own(s).is_logged = on)
+        Directive::bool("debug.log-timing", |s, on| own(s).is_logged = on)
             .default("disable")
             .since("1.5")
             .doc(
@@ -32,7 +30,7 @@ pub(super) fn rows() -> Vec<Row> {
                  [manual](../timings.md).",
             )
             .example("debug.log-timing = \"enable\""),
-        Row::int("timing.slow-request", 0..=86_400_000, |s, limit_ms| {
+        Directive::int("timing.slow-request", 0..=86_400_000, |s, limit_ms| {
             own(s).slow_ms = u32::try_from(limit_ms).unwrap_or(0);
         })
         .default("0")
@@ -42,7 +40,7 @@ pub(super) fn rows() -> Vec<Row> {
              each stage; at most ten a second from each worker. 0: none.",
         )
         .example("timing.slow-request = 1000"),
-        Row::bool("timing.server-timing", |s, on| own(s).is_shown = on)
+        Directive::bool("timing.server-timing", |s, on| own(s).is_shown = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_map};
+use lighty_config::{CompileCtx, Kind, Reject, Value, parse_map};
+use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 /// Settings of the module.
@@ -51,22 +52,20 @@ impl Default for DavSettings {
 }
 module_settings!(DavSettings);
 
-type Row = Directive<Settings>;
-
 fn own(settings: &mut Settings) -> &mut DavSettings {
     settings.module_mut::<DavSettings>()
 }
 
 /// Every directive of the module.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = what();
     rows.extend(limits());
     rows.into_iter().map(|row| row.module("mod_webdav")).collect()
 }
 
-fn what() -> Vec<Row> {
+fn what() -> Vec<Directive> {
     vec![
-        Row::bool("webdav.activate", |s, on| own(s).active = on)
+        Directive::bool("webdav.activate", |s, on| own(s).active = on)
             .default("disable")
             .since("1.4")
             .doc(
@@ -75,12 +74,12 @@ fn what() -> Vec<Row> {
                  enabled. Symbolic links are neither shown nor followed out of the document root.",
             )
             .example("$HTTP[\"url\"] =^ \"/dav/\" { webdav.activate = \"enable\" }"),
-        Row::bool("webdav.is-readonly", |s, on| own(s).readonly = on)
+        Directive::bool("webdav.is-readonly", |s, on| own(s).readonly = on)
             .default("disable")
             .since("1.4")
             .doc("Answers 403 to every method that would change something.")
             .example("webdav.is-readonly = \"enable\""),
-        Row::bool("webdav.overwrite", |s, on| own(s).overwrite = on)
+        Directive::bool("webdav.overwrite", |s, on| own(s).overwrite = on)
             .default("enable")
             .since("lighty 0.1")
             .doc(
@@ -89,7 +88,7 @@ fn what() -> Vec<Row> {
                  `Overwrite: F`. `DELETE` and `PROPPATCH` are not affected.",
             )
             .example("webdav.overwrite = \"disable\""),
-        Row::string("webdav.sqlite-db-name", |s, path| own(s).database = path)
+        Directive::string("webdav.sqlite-db-name", |s, path| own(s).database = path)
             .default("")
             .since("1.4")
             .doc(
@@ -100,12 +99,12 @@ fn what() -> Vec<Row> {
                  alone and not read.",
             )
             .example("webdav.sqlite-db-name = \"/var/lib/lighty/webdav.db\""),
-        Row::bool("webdav.log-xml", |s, on| own(s).log_xml = on)
+        Directive::bool("webdav.log-xml", |s, on| own(s).log_xml = on)
             .default("disable")
             .since("1.4")
             .doc("Writes the XML of requests and responses to the error log.")
             .example("webdav.log-xml = \"enable\""),
-        Row::parsed("webdav.opts", Kind::Map, parse_opts, |s, opts| own(s).opts = *opts)
+        Directive::parsed("webdav.opts", Kind::Map, parse_opts, |s, opts| own(s).opts = *opts)
             .default("()")
             .since("1.4")
             .doc(
@@ -122,14 +121,16 @@ fn what() -> Vec<Row> {
     ]
 }
 
-fn limits() -> Vec<Row> {
+fn limits() -> Vec<Directive> {
     vec![
-        Row::int("webdav.max-xml-size", 1..=16 << 20, |s, n| own(s).xml_bytes_max = n as usize)
-            .default("262144")
-            .since("lighty 0.1")
-            .doc("Bytes that the XML of one request may have (413).")
-            .example("webdav.max-xml-size = 65536"),
-        Row::int("webdav.max-lock-timeout", 1..=i64::from(u32::MAX), |s, n| {
+        Directive::int("webdav.max-xml-size", 1..=16 << 20, |s, n| {
+            own(s).xml_bytes_max = n as usize
+        })
+        .default("262144")
+        .since("lighty 0.1")
+        .doc("Bytes that the XML of one request may have (413).")
+        .example("webdav.max-xml-size = 65536"),
+        Directive::int("webdav.max-lock-timeout", 1..=i64::from(u32::MAX), |s, n| {
             own(s).lock_seconds_max = n as u32;
         })
         .default("86400")
@@ -139,12 +140,14 @@ fn limits() -> Vec<Row> {
              requests (`Infinite` too). Without a requested lifetime it is 600.",
         )
         .example("webdav.max-lock-timeout = 3600"),
-        Row::int("webdav.max-locks", 0..=i64::from(u32::MAX), |s, n| own(s).locks_max = n as u32)
-            .default("16384")
-            .since("lighty 0.1")
-            .doc("Locks in one database at most (507).")
-            .example("webdav.max-locks = 1000"),
-        Row::int("webdav.max-property-size", 0..=64 << 20, |s, n| {
+        Directive::int("webdav.max-locks", 0..=i64::from(u32::MAX), |s, n| {
+            own(s).locks_max = n as u32
+        })
+        .default("16384")
+        .since("lighty 0.1")
+        .doc("Locks in one database at most (507).")
+        .example("webdav.max-locks = 1000"),
+        Directive::int("webdav.max-property-size", 0..=64 << 20, |s, n| {
             own(s).property_bytes_max = n as usize;
         })
         .default("1048576")

@@ -24,8 +24,8 @@ mod servers;
 mod tls;
 mod values;
 
-use lighty_config::Directive;
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
 pub use check::check;
 pub(crate) use check::{blocks_of_ours, heads, settings_at};
@@ -33,17 +33,16 @@ pub(crate) use check::{blocks_of_ours, heads, settings_at};
 use crate::route::settings::ProxySettings;
 use parts::ProxyParts;
 
-type Row = Directive<Settings>;
-
 /// Every directive of the proxy.
-pub fn all() -> Vec<Row> {
+pub fn all() -> Vec<Directive> {
     let mut rows = core::rows();
     rows.extend(limits::rows());
     rows.extend(health::rows());
     rows.extend(names::rows());
     rows.extend(rules::rows());
     rows.extend(tls::rows());
-    let mut rows: Vec<Row> = rows.into_iter().map(|row| row.module("mod_proxy_core")).collect();
+    let mut rows: Vec<Directive> =
+        rows.into_iter().map(|row| row.module("mod_proxy_core")).collect();
     rows.extend(servers::rows());
     rows.extend(header::rows());
     rows

@@ -1,12 +1,10 @@
 //! Directives about bodies that pass between a client and a backend.
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Value, parse_int};
+use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_int};
 
-use crate::settings::{Settings, StreamBody};
+use crate::settings::{Directive, Settings, StreamBody};
 
-type Row = Directive<Settings>;
-
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     vec![
         stream("server.stream-request-body", |s, how| s.core.stream_request_body = how)
             .doc(
@@ -31,7 +29,7 @@ pub(super) fn rows() -> Vec<Row> {
                  and 0, its default, sends nothing before the response is complete.",
             )
             .example("server.stream-response-body = 2"),
-        Row::int("server.max-spool-size", 64 << 10..=1 << 50, |s, v| {
+        Directive::int("server.max-spool-size", 64 << 10..=1 << 50, |s, v| {
             s.core.spool_bytes_max = v as u64;
         })
         .default("1073741824")
@@ -42,7 +40,7 @@ pub(super) fn rows() -> Vec<Row> {
              Sent parts are removed from the disk while the response continues.",
         )
         .example("server.max-spool-size = 67108864"),
-        Row::bool("server.error-intercept", |s, on| s.core.error_intercept = on)
+        Directive::bool("server.error-intercept", |s, on| s.core.error_intercept = on)
             .default("disable")
             .since("1.4")
             .doc(
@@ -50,7 +48,7 @@ pub(super) fn rows() -> Vec<Row> {
                  (`server.error-handler`, `server.errorfile-prefix`). The status stays.",
             )
             .example("server.error-intercept = \"enable\""),
-        Row::parsed(
+        Directive::parsed(
             "server.upload-temp-file-size",
             Kind::Int { min: TEMP_FILE_BYTES_MIN, max: TEMP_FILE_BYTES_MAX },
             temp_file_size,
@@ -78,14 +76,14 @@ fn temp_file_size(value: &Value, ctx: &CompileCtx) -> Result<(), Reject> {
     if parse_int(value, &(TEMP_FILE_BYTES_MIN..=TEMP_FILE_BYTES_MAX))? == TEMP_FILE_BYTES {
         return Ok(());
     }
-    let words = "has no effect: a body that waits on disk is one file without a name";
+    let text = "has no effect: a body that waits on disk is one file without a name";
     let help = "leave it out; server.max-request-size limits bodies";
-    ctx.warn(Reject::new(words).help(help));
+    ctx.warn(Reject::new(text).help(help));
     Ok(())
 }
 
-fn stream(name: &'static str, set: fn(&mut Settings, StreamBody)) -> Row {
-    Row::parsed(
+fn stream(name: &'static str, set: fn(&mut Settings, StreamBody)) -> Directive {
+    Directive::parsed(
         name,
         Kind::Int { min: 0, max: 2 },
         |value, _| {

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_int};
+use lighty_config::{CompileCtx, Kind, Reject, Scope, Setter, Value, parse_int};
 
 use lighty_http::uri::ParseOpts;
 
 use super::feature_flags;
 use crate::exchange::throttle::Bucket;
-use crate::settings::{Settings, limits};
+use crate::settings::{Directive, Settings, limits};
 
-type Row = Directive<Settings>;
-
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = keep_alive();
     rows.extend(times());
     rows.extend(sizes());
@@ -27,9 +25,9 @@ fn seconds(v: i64) -> u32 {
 
 const SECONDS_MAX: i64 = 86_400 * 365;
 
-fn keep_alive() -> Vec<Row> {
+fn keep_alive() -> Vec<Directive> {
     vec![
-        Row::int("server.max-connections", 0..=1_000_000, |s, v| {
+        Directive::int("server.max-connections", 0..=1_000_000, |s, v| {
             s.server.max_connections = v as u32;
         })
         .scope(Scope::Server)
@@ -40,28 +38,28 @@ fn keep_alive() -> Vec<Row> {
              connections are closed to make room, the longest idle first.",
         )
         .example("server.max-connections = 4096"),
-        Row::int("server.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
+        Directive::int("server.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
             s.core.max_keep_alive_requests = (v as u32).max(1);
         })
         .default("1000")
         .since("1.4")
         .doc("Requests on one connection before it is closed. 0 and 1: no keep-alive.")
         .example("server.max-keep-alive-requests = 100"),
-        Row::int("server.max-keep-alive-idle", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-keep-alive-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_keep_alive_idle_s = seconds(v);
         })
         .default("5")
         .since("1.4")
         .doc("Seconds a connection may wait for its next request. 0: no limit.")
         .example("server.max-keep-alive-idle = 30"),
-        Row::int("server.max-connection-idle", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-connection-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_connection_idle_s = seconds(v);
         })
         .default("360")
         .since("1.5")
         .doc("Seconds a new connection may wait before the first byte of its first request.")
         .example("server.max-connection-idle = 30"),
-        Row::int("server.tunnel-stop-timeout", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.tunnel-stop-timeout", 0..=SECONDS_MAX, |s, v| {
             s.server.tunnel_stop_timeout_s = seconds(v);
         })
         .scope(Scope::Server)
@@ -76,9 +74,9 @@ fn keep_alive() -> Vec<Row> {
     ]
 }
 
-fn times() -> Vec<Row> {
+fn times() -> Vec<Directive> {
     vec![
-        Row::int("server.max-head-time", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-head-time", 0..=SECONDS_MAX, |s, v| {
             s.server.max_head_time_s = seconds(v);
         })
         .scope(Scope::Server)
@@ -89,14 +87,14 @@ fn times() -> Vec<Row> {
              of clients that send a header drop by drop. 0: no limit.",
         )
         .example("server.max-head-time = 20"),
-        Row::int("server.max-read-idle", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-read-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_read_idle_s = seconds(v);
         })
         .default("60")
         .since("1.4")
         .doc("Seconds without a byte of a request body that is being sent (408). 0: no limit.")
         .example("server.max-read-idle = 120"),
-        Row::int("server.max-write-idle", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-write-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_write_idle_s = seconds(v);
         })
         .default("360")
@@ -106,7 +104,7 @@ fn times() -> Vec<Row> {
              closed. 0: no limit.",
         )
         .example("server.max-write-idle = 60"),
-        Row::int("server.max-half-closed-idle", 0..=SECONDS_MAX, |s, v| {
+        Directive::int("server.max-half-closed-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_half_closed_idle_s = seconds(v);
         })
         .default("5")
@@ -118,7 +116,7 @@ fn times() -> Vec<Row> {
              After this time the request to the backend is cancelled. 0: no limit.",
         )
         .example("server.max-half-closed-idle = 60"),
-        Row::int("server.min-read-rate", 0..=1_000_000_000, |s, v| {
+        Directive::int("server.min-read-rate", 0..=1_000_000_000, |s, v| {
             s.core.min_read_rate = v as u32;
         })
         .default("100")
@@ -128,7 +126,7 @@ fn times() -> Vec<Row> {
              seconds (408). 0: no limit.",
         )
         .example("server.min-read-rate = 1000"),
-        Row::int("server.min-write-rate", 0..=1_000_000_000, |s, v| {
+        Directive::int("server.min-write-rate", 0..=1_000_000_000, |s, v| {
             s.core.min_write_rate = v as u32;
         })
         .default("0")
@@ -141,16 +139,16 @@ fn times() -> Vec<Row> {
     ]
 }
 
-fn sizes() -> Vec<Row> {
+fn sizes() -> Vec<Directive> {
     vec![
-        Row::int("server.max-request-size", 0..=i64::MAX / 1024, |s, v| {
+        Directive::int("server.max-request-size", 0..=i64::MAX / 1024, |s, v| {
             s.core.max_request_bytes = v as u64 * 1024;
         })
         .default("0")
         .since("1.4")
         .doc("KB of a request body at most (413). 0: no limit.")
         .example("server.max-request-size = 102400"),
-        Row::int("server.max-request-field-size", 256..=65_535, |s, v| {
+        Directive::int("server.max-request-field-size", 256..=65_535, |s, v| {
             s.server.max_request_field_bytes = v as usize;
             let in_http2 = v as usize + limits::HTTP2_FIELD_COST_BYTES;
             if in_http2 > limits::HEAD_BYTES_MAX {
@@ -167,7 +165,7 @@ fn sizes() -> Vec<Row> {
              `http2.max-field-size` and `http2.max-block-size` as well.",
         )
         .example("server.max-request-field-size = 16384"),
-        Row::int("server.max-request-fields", 1..=256, |s, v| {
+        Directive::int("server.max-request-fields", 1..=256, |s, v| {
             s.server.max_request_fields = v as u32;
         })
         .scope(Scope::Server)
@@ -175,7 +173,7 @@ fn sizes() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Header fields in a request (431).")
         .example("server.max-request-fields = 64"),
-        Row::int("server.max-url-length", 64..=8192, |s, v| {
+        Directive::int("server.max-url-length", 64..=8192, |s, v| {
             s.server.max_url_bytes = v as usize;
         })
         .scope(Scope::Server)
@@ -189,9 +187,9 @@ fn sizes() -> Vec<Row> {
 /// Maximum configurable rate in KB per second, beyond any network.
 const RATE_MAX: i64 = u32::MAX as i64;
 
-fn rates() -> Vec<Row> {
+fn rates() -> Vec<Directive> {
     vec![
-        Row::parsed(
+        Directive::parsed(
             "server.kbytes-per-second",
             Kind::Int { min: 0, max: RATE_MAX },
             |value, _| {
@@ -204,7 +202,7 @@ fn rates() -> Vec<Row> {
         .since("1.4")
         .doc("KB per second for all connections together to which the value applies. 0: no limit.")
         .example("server.kbytes-per-second = 10240"),
-        Row::int("connection.kbytes-per-second", 0..=RATE_MAX, |s, v| {
+        Directive::int("connection.kbytes-per-second", 0..=RATE_MAX, |s, v| {
             s.core.connection_kbytes_per_second = v as u64;
         })
         .default("0")
@@ -214,15 +212,15 @@ fn rates() -> Vec<Row> {
     ]
 }
 
-fn protocol() -> Vec<Row> {
+fn protocol() -> Vec<Directive> {
     vec![
-        Row::bool("server.protocol-http11", |s, v| s.server.protocol_http11 = v)
+        Directive::bool("server.protocol-http11", |s, v| s.server.protocol_http11 = v)
             .scope(Scope::Server)
             .default("enable")
             .since("1.4")
             .doc("Keep connections open between requests; disabled, each response closes its own.")
             .example("server.protocol-http11 = \"disable\""),
-        Row::raw("server.http-parseopts", Kind::Map, parse_options)
+        Directive::raw("server.http-parseopts", Kind::Map, parse_options)
             .scope(Scope::Server)
             .default("()")
             .since("1.4")
@@ -237,7 +235,7 @@ fn protocol() -> Vec<Row> {
                  strict whatever is set here.",
             )
             .example("server.http-parseopts = ( \"url-path-2f-reject\" => \"enable\" )"),
-        Row::raw("server.feature-flags", Kind::Map, feature_flags::compile)
+        Directive::raw("server.feature-flags", Kind::Map, feature_flags::compile)
             .scope(Scope::Server)
             .default("()")
             .since("1.4")

@@ -1,41 +1,37 @@
 //! Tracing switches: each writes lines about single requests to the error log.
 
-use lighty_config::Directive;
+use crate::settings::Directive;
 
-use crate::settings::Settings;
-
-type Row = Directive<Settings>;
-
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     vec![
-        Row::bool("debug.log-request-handling", |s, v| s.core.log_request_handling = v)
+        Directive::bool("debug.log-request-handling", |s, v| s.core.log_request_handling = v)
             .default("disable")
             .since("1.4")
             .doc("Logs which handler answered each request, with its physical path.")
             .example("debug.log-request-handling = \"enable\""),
-        Row::bool("debug.log-request-header", |s, v| s.core.log_request_header = v)
+        Directive::bool("debug.log-request-header", |s, v| s.core.log_request_header = v)
             .default("disable")
             .since("1.4")
             .doc("Logs the header fields of each request.")
             .example("debug.log-request-header = \"enable\""),
-        Row::bool("debug.log-request-header-on-error", |s, v| {
+        Directive::bool("debug.log-request-header-on-error", |s, v| {
             s.core.log_request_header_on_error = v;
         })
         .default("disable")
         .since("1.4")
         .doc("Logs the header fields of requests that are answered with an error.")
         .example("debug.log-request-header-on-error = \"enable\""),
-        Row::bool("debug.log-response-header", |s, v| s.core.log_response_header = v)
+        Directive::bool("debug.log-response-header", |s, v| s.core.log_response_header = v)
             .default("disable")
             .since("1.4")
             .doc("Logs the header fields of each response.")
             .example("debug.log-response-header = \"enable\""),
-        Row::bool("debug.log-file-not-found", |s, v| s.core.log_file_not_found = v)
+        Directive::bool("debug.log-file-not-found", |s, v| s.core.log_file_not_found = v)
             .default("disable")
             .since("1.4")
             .doc("Logs each request for a file that does not exist.")
             .example("debug.log-file-not-found = \"enable\""),
-        Row::bool("debug.log-condition-handling", |s, v| s.core.log_condition_handling = v)
+        Directive::bool("debug.log-condition-handling", |s, v| s.core.log_condition_handling = v)
             .default("disable")
             .since("1.4")
             .doc(
@@ -43,7 +39,7 @@ pub(super) fn rows() -> Vec<Row> {
                  prints the same without a running server.",
             )
             .example("debug.log-condition-handling = \"enable\""),
-        Row::bool("debug.log-timeouts", |s, v| s.core.log_timeouts = v)
+        Directive::bool("debug.log-timeouts", |s, v| s.core.log_timeouts = v)
             .default("disable")
             .since("1.4")
             .doc(

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_choice, parse_string,
-    parse_switch,
+    CompileCtx, Kind, Reject, Scope, Setter, Value, parse_choice, parse_string, parse_switch,
 };
 use lighty_http::mime::MimeAssign;
 use lighty_io::file::Follow;
 
-use crate::settings::Settings;
+use crate::settings::{Directive, Settings};
 
-type Row = Directive<Settings>;
-
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = places();
     rows.extend(errors());
     rows.extend(lookup());
@@ -34,9 +31,9 @@ fn parse_root(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     }
 }
 
-fn places() -> Vec<Row> {
+fn places() -> Vec<Directive> {
     vec![
-        Row::parsed("server.document-root", Kind::String, parse_root, |s, root| {
+        Directive::parsed("server.document-root", Kind::String, parse_root, |s, root| {
             s.core.document_root = Arc::clone(root);
         })
         .default("")
@@ -50,7 +47,7 @@ fn places() -> Vec<Row> {
              at the start, a warning says so, and requests for files are 404 until it is there.",
         )
         .example("server.document-root = \"/srv/www\""),
-        Row::parsed(
+        Directive::parsed(
             "server.tag",
             Kind::String,
             |value, _| {
@@ -66,7 +63,7 @@ fn places() -> Vec<Row> {
         .since("1.4")
         .doc("Value of the `Server` field of responses. Empty: the field is not sent.")
         .example("server.tag = \"\""),
-        Row::string("server.name", |s, v| s.core.server_name = optional(v))
+        Directive::string("server.name", |s, v| s.core.server_name = optional(v))
             .default("")
             .since("1.4")
             .doc(
@@ -77,9 +74,9 @@ fn places() -> Vec<Row> {
     ]
 }
 
-fn errors() -> Vec<Row> {
+fn errors() -> Vec<Directive> {
     vec![
-        Row::string("server.errorfile-prefix", |s, v| s.core.errorfile_prefix = optional(v))
+        Directive::string("server.errorfile-prefix", |s, v| s.core.errorfile_prefix = optional(v))
             .default("")
             .since("1.4")
             .doc("Path prefix of error pages: the status and `.html` are appended to it.")
@@ -111,8 +108,8 @@ fn errors() -> Vec<Row> {
     ]
 }
 
-fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row {
-    Row::parsed(
+fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Directive {
+    Directive::parsed(
         name,
         Kind::String,
         |value, ctx| {
@@ -120,12 +117,12 @@ fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row
             if text.is_empty() || text.starts_with('/') {
                 return Ok(optional(text));
             }
-            let words = "must be the path of a URL, beginning with \"/\"";
+            let message = "must be the path of a URL, beginning with \"/\"";
             if text.contains("://") {
-                ctx.warn(Reject::new(format!("{words}: it is left out")));
+                ctx.warn(Reject::new(format!("{message}: it is left out")));
                 return Ok(None);
             }
-            ctx.warn(Reject::new(format!("{words}: \"/{text}\" is taken")));
+            ctx.warn(Reject::new(format!("{message}: \"/{text}\" is taken")));
             Ok(Some(format!("/{text}").into()))
         },
         move |s: &mut Settings, path| set(s, path.clone()),
@@ -143,9 +140,9 @@ fn parse_follow(value: &Value, ctx: &CompileCtx) -> Result<Follow, Reject> {
     }
 }
 
-fn lookup() -> Vec<Row> {
+fn lookup() -> Vec<Directive> {
     vec![
-        Row::parsed("server.follow-symlink", Kind::Choice(FOLLOW), parse_follow, |s, v| {
+        Directive::parsed("server.follow-symlink", Kind::Choice(FOLLOW), parse_follow, |s, v| {
             s.core.follow_symlink = *v;
         })
         .default("enable")
@@ -156,14 +153,14 @@ fn lookup() -> Vec<Row> {
              last two (openat2).",
         )
         .example("server.follow-symlink = \"beneath\""),
-        Row::bool("server.force-lowercase-filenames", |s, v| {
+        Directive::bool("server.force-lowercase-filenames", |s, v| {
             s.core.force_lowercase_filenames = v;
         })
         .default("disable")
         .since("1.4")
         .doc("Looks for files under the lower-case form of their URL.")
         .example("server.force-lowercase-filenames = \"enable\""),
-        Row::bool("server.range-requests", |s, v| s.core.range_requests = v)
+        Directive::bool("server.range-requests", |s, v| s.core.range_requests = v)
             .default("enable")
             .since("1.4")
             .doc("Answers requests for parts of a file (206); disabled, the whole file is sent.")
@@ -171,9 +168,9 @@ fn lookup() -> Vec<Row> {
     ]
 }
 
-fn types() -> Vec<Row> {
+fn types() -> Vec<Directive> {
     vec![
-        Row::raw("mimetype.assign", Kind::Map, mime_assign)
+        Directive::raw("mimetype.assign", Kind::Map, mime_assign)
             .default_prose("a built-in table")
             .since("1.4")
             .doc(
@@ -182,14 +179,14 @@ fn types() -> Vec<Row> {
                  built-in table applies; with it, only its own entries.",
             )
             .example("mimetype.assign = ( \".html\" => \"text/html\", \"\" => \"application/octet-stream\" )"),
-        Row::bool("mimetype.use-xattr", |s, v| {
+        Directive::bool("mimetype.use-xattr", |s, v| {
             s.core.mime_xattr = v.then(|| Arc::clone(&s.core.mime_xattr_name));
         })
         .default("disable")
         .since("1.4")
         .doc("Asks the file's extended attribute for its media type first.")
         .example("mimetype.use-xattr = \"enable\""),
-        Row::string("mimetype.xattr-name", |s, v| {
+        Directive::string("mimetype.xattr-name", |s, v| {
             let v = attribute(&v);
             if s.core.mime_xattr.is_some() {
                 s.core.mime_xattr = Some(Arc::clone(&v));
@@ -233,9 +230,9 @@ fn mime_assign(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject
     Ok(Arc::new(move |s: &mut Settings| s.core.mime = Arc::clone(&compiled)))
 }
 
-fn validators() -> Vec<Row> {
+fn validators() -> Vec<Directive> {
     vec![
-        Row::bool("etag.use-inode", |s, v| s.core.etag_inode = v)
+        Directive::bool("etag.use-inode", |s, v| s.core.etag_inode = v)
             .scope(Scope::Any)
             .default("enable")
             .since("1.4")
@@ -244,12 +241,12 @@ fn validators() -> Vec<Row> {
                  serve copies of the same files.",
             )
             .example("etag.use-inode = \"disable\""),
-        Row::bool("etag.use-mtime", |s, v| s.core.etag_mtime = v)
+        Directive::bool("etag.use-mtime", |s, v| s.core.etag_mtime = v)
             .default("enable")
             .since("1.4")
             .doc("Includes a file's modification time in its entity tag.")
             .example("etag.use-mtime = \"disable\""),
-        Row::bool("etag.use-size", |s, v| s.core.etag_size = v)
+        Directive::bool("etag.use-size", |s, v| s.core.etag_size = v)
             .default("enable")
             .since("1.4")
             .doc("Includes a file's size in its entity tag.")

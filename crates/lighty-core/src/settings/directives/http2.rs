@@ -1,27 +1,25 @@
 //! Limits of HTTP/2 connections.
 
-use lighty_config::{Directive, Scope};
+use lighty_config::Scope;
 use lighty_wire::http2::CONN_WINDOW_BYTES;
 
-use crate::settings::Settings;
-
-type Row = Directive<Settings>;
+use crate::settings::Directive;
 
 /// A limit of all HTTP/2 connections. After a reload it applies to new ones.
-fn limit(row: Row) -> Row {
+fn limit(row: Directive) -> Directive {
     row.scope(Scope::Server).since("lighty 0.1")
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = streams();
     rows.extend(fields());
     rows.extend(floods());
     rows
 }
 
-fn streams() -> Vec<Row> {
+fn streams() -> Vec<Directive> {
     vec![
-        limit(Row::int("http2.max-streams", 1..=1000, |s, v| {
+        limit(Directive::int("http2.max-streams", 1..=1000, |s, v| {
             s.server.http2_limits.streams_max = v as u32
         }))
         .default("100")
@@ -31,7 +29,7 @@ fn streams() -> Vec<Row> {
              server is still busy with as many of them again.",
         )
         .example("http2.max-streams = 64"),
-        limit(Row::int("http2.max-refused-streams", 0..=1_000_000, |s, v| {
+        limit(Directive::int("http2.max-refused-streams", 0..=1_000_000, |s, v| {
             s.server.http2_limits.refusals_max = v as u32
         }))
         .default("100")
@@ -40,7 +38,7 @@ fn streams() -> Vec<Row> {
                  connection ends; a response that completes makes up for one.",
         )
         .example("http2.max-refused-streams = 20"),
-        limit(Row::int("http2.max-requests", 0..=i64::from(u32::MAX), |s, v| {
+        limit(Directive::int("http2.max-requests", 0..=i64::from(u32::MAX), |s, v| {
             s.server.http2_limits.requests_max = v as u32
         }))
         .default("10000")
@@ -49,7 +47,7 @@ fn streams() -> Vec<Row> {
                  twice). 0: no limit.",
         )
         .example("http2.max-requests = 1000"),
-        limit(Row::int("http2.stream-window", 65_536..=16_777_216, |s, v| {
+        limit(Directive::int("http2.stream-window", 65_536..=16_777_216, |s, v| {
             s.server.http2_limits.stream_window_bytes_max = v as u32
         }))
         .default("4194304")
@@ -58,7 +56,7 @@ fn streams() -> Vec<Row> {
                  stream begins with 65535 and comes to this as its handler reads.",
         )
         .example("http2.stream-window = 262144"),
-        limit(Row::int("http2.connection-window", 65_536..=268_435_456, |s, v| {
+        limit(Directive::int("http2.connection-window", 65_536..=268_435_456, |s, v| {
             s.server.http2_limits.conn_window_bytes_max = v as u32;
             s.server.http2_limits.conn_window_bytes = CONN_WINDOW_BYTES.min(v as u32);
         }))
@@ -75,9 +73,9 @@ fn streams() -> Vec<Row> {
     ]
 }
 
-fn fields() -> Vec<Row> {
+fn fields() -> Vec<Directive> {
     vec![
-        limit(Row::int("http2.max-field-size", 4_096..=1_048_576, |s, v| {
+        limit(Directive::int("http2.max-field-size", 4_096..=1_048_576, |s, v| {
             s.server.http2_limits.field_bytes_max = v as usize
         }))
         .default("32768")
@@ -87,7 +85,7 @@ fn fields() -> Vec<Row> {
                  connection ends. `server.max-request-field-size` holds besides.",
         )
         .example("http2.max-field-size = 16384"),
-        limit(Row::int("http2.max-held-fields", 0..=268_435_456, |s, v| {
+        limit(Directive::int("http2.max-held-fields", 0..=268_435_456, |s, v| {
             s.server.http2_limits.held_field_bytes_max = v as u32
         }))
         .default("262144")
@@ -98,7 +96,7 @@ fn fields() -> Vec<Row> {
              `http2.max-refused-streams`.",
         )
         .example("http2.max-held-fields = 1048576"),
-        limit(Row::int("http2.max-fields", 16..=10_000, |s, v| {
+        limit(Directive::int("http2.max-fields", 16..=10_000, |s, v| {
             s.server.http2_limits.fields_max = v as usize
         }))
         .default("256")
@@ -107,7 +105,7 @@ fn fields() -> Vec<Row> {
                  `server.max-request-fields` holds besides, where a cookie is one.",
         )
         .example("http2.max-fields = 128"),
-        limit(Row::int("http2.max-block-size", 16_384..=4_194_304, |s, v| {
+        limit(Directive::int("http2.max-block-size", 16_384..=4_194_304, |s, v| {
             s.server.http2_limits.block_bytes_max = v as usize
         }))
         .default("65536")
@@ -116,7 +114,7 @@ fn fields() -> Vec<Row> {
                  Beyond, the connection ends.",
         )
         .example("http2.max-block-size = 32768"),
-        limit(Row::int("http2.max-continuations", 0..=1_000, |s, v| {
+        limit(Directive::int("http2.max-continuations", 0..=1_000, |s, v| {
             s.server.http2_limits.continuations_max = v as u32
         }))
         .default("8")
@@ -125,13 +123,13 @@ fn fields() -> Vec<Row> {
                  ends.",
         )
         .example("http2.max-continuations = 4"),
-        limit(Row::int("http2.settings-timeout", 1..=3_600, |s, v| {
+        limit(Directive::int("http2.settings-timeout", 1..=3_600, |s, v| {
             s.server.http2_limits.settings_ms = v as u64 * 1000
         }))
         .default("10")
         .doc("Seconds for a client to send its SETTINGS and to acknowledge the server's.")
         .example("http2.settings-timeout = 5"),
-        limit(Row::int("http2.block-timeout", 1..=3_600, |s, v| {
+        limit(Directive::int("http2.block-timeout", 1..=3_600, |s, v| {
             s.server.http2_limits.block_ms = v as u64 * 1000
         }))
         .default("30")
@@ -143,9 +141,9 @@ fn fields() -> Vec<Row> {
     ]
 }
 
-fn floods() -> Vec<Row> {
+fn floods() -> Vec<Directive> {
     vec![
-        limit(Row::int("http2.max-resets", 1..=1_000_000, |s, v| {
+        limit(Directive::int("http2.max-resets", 1..=1_000_000, |s, v| {
             s.server.http2_limits.resets_max = v as u32
         }))
         .default("100")
@@ -155,7 +153,7 @@ fn floods() -> Vec<Row> {
                  five times. Beyond, the connection ends.",
         )
         .example("http2.max-resets = 50"),
-        limit(Row::int("http2.max-unproductive-frames", 10..=1_000_000, |s, v| {
+        limit(Directive::int("http2.max-unproductive-frames", 10..=1_000_000, |s, v| {
             s.server.http2_limits.unproductive_max = v as u32
         }))
         .default("1000")
@@ -165,7 +163,7 @@ fn floods() -> Vec<Row> {
                  second. Beyond, the connection ends.",
         )
         .example("http2.max-unproductive-frames = 500"),
-        limit(Row::int("http2.max-window-updates", 10..=1_000_000, |s, v| {
+        limit(Directive::int("http2.max-window-updates", 10..=1_000_000, |s, v| {
             s.server.http2_limits.window_updates_max = v as u32
         }))
         .default("1000")
@@ -174,7 +172,7 @@ fn floods() -> Vec<Row> {
                  each second. Beyond, the connection ends.",
         )
         .example("http2.max-window-updates = 500"),
-        limit(Row::int("http2.max-queued-replies", 1..=10_000, |s, v| {
+        limit(Directive::int("http2.max-queued-replies", 1..=10_000, |s, v| {
             s.server.http2_limits.queued_replies_max = v as u32
         }))
         .default("100")

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string};
+use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_string};
 use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
 
 use crate::log::Level;
-use crate::settings::Settings;
+use crate::settings::{Directive, Settings};
 
-type Row = Directive<Settings>;
-
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = modules();
     rows.extend(listeners());
     rows.extend(listener_details());
@@ -25,9 +23,9 @@ fn optional(text: Arc<str>) -> Option<Arc<str>> {
     (!text.is_empty()).then_some(text)
 }
 
-fn modules() -> Vec<Row> {
+fn modules() -> Vec<Directive> {
     vec![
-        Row::strings("server.modules", |s, v| s.server.modules = v)
+        Directive::strings("server.modules", |s, v| s.server.modules = v)
             .scope(Scope::Server)
             .default("()")
             .since("1.4")
@@ -38,7 +36,7 @@ fn modules() -> Vec<Row> {
                  Directives of modules that this version does not have are reported one by one.",
             )
             .example("server.modules = ( \"mod_access\", \"mod_rewrite\" )"),
-        Row::bool("server.compat-module-load", |s, v| s.server.compat_module_load = v)
+        Directive::bool("server.compat-module-load", |s, v| s.server.compat_module_load = v)
             .scope(Scope::Server)
             .default("enable")
             .since("1.4")
@@ -47,9 +45,9 @@ fn modules() -> Vec<Row> {
     ]
 }
 
-fn listeners() -> Vec<Row> {
+fn listeners() -> Vec<Directive> {
     vec![
-        Row::string("server.bind", |s, v| s.server.bind = v)
+        Directive::string("server.bind", |s, v| s.server.bind = v)
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -58,34 +56,36 @@ fn listeners() -> Vec<Row> {
                  socket. Empty: every address. More listeners come from `$SERVER[\"socket\"]`.",
             )
             .example("server.bind = \"127.0.0.1\""),
-        Row::int("server.port", 0..=65535, |s, v| s.server.port = Some(v as u16))
+        Directive::int("server.port", 0..=65535, |s, v| s.server.port = Some(v as u16))
             .scope(Scope::Server)
             .default_prose("80, and 443 where `ssl.engine` is on at the top level")
             .since("1.4")
             .exact()
             .doc("Port to listen on. 0 lets the kernel choose one; the log shows it.")
             .example("server.port = 8080"),
-        Row::bool("server.use-ipv6", |s, v| s.server.use_ipv6 = v)
+        Directive::bool("server.use-ipv6", |s, v| s.server.use_ipv6 = v)
             .scope(Scope::Socket)
             .default("disable")
             .since("1.4")
             .doc("Listen on every IPv6 address where `server.bind` is empty, instead of IPv4.")
             .example("server.use-ipv6 = \"enable\""),
-        Row::bool("server.set-v6only", |s, v| s.server.v6only = v)
+        Directive::bool("server.set-v6only", |s, v| s.server.v6only = v)
             .scope(Scope::Socket)
             .default("enable")
             .since("1.4")
             .doc("An IPv6 listener takes IPv6 clients only (`IPV6_V6ONLY`).")
             .example("server.set-v6only = \"disable\""),
-        Row::int("server.listen-backlog", 1..=65535, |s, v| s.server.listen_backlog = v as i32)
-            .scope(Scope::Socket)
-            .default("1024")
-            .since("1.4")
-            .doc(
-                "Connections that the kernel holds for the server until they are accepted; also \
+        Directive::int("server.listen-backlog", 1..=65535, |s, v| {
+            s.server.listen_backlog = v as i32
+        })
+        .scope(Scope::Socket)
+        .default("1024")
+        .since("1.4")
+        .doc(
+            "Connections that the kernel holds for the server until they are accepted; also \
                  bounded by `net.core.somaxconn`.",
-            )
-            .example("server.listen-backlog = 4096"),
+        )
+        .example("server.listen-backlog = 4096"),
     ]
 }
 
@@ -103,15 +103,15 @@ const EVENT_HANDLERS: &[&str] = &[
     "libev",
 ];
 
-fn listener_details() -> Vec<Row> {
+fn listener_details() -> Vec<Directive> {
     vec![
-        Row::bool("server.defer-accept", |s, v| s.server.defer_accept = v)
+        Directive::bool("server.defer-accept", |s, v| s.server.defer_accept = v)
             .scope(Scope::Socket)
             .default("disable")
             .since("1.4")
             .doc("Let the kernel hand over a connection only once data arrived on it.")
             .example("server.defer-accept = \"enable\""),
-        Row::parsed(
+        Directive::parsed(
             "server.socket-perms",
             Kind::String,
             |value, ctx| {
@@ -133,7 +133,7 @@ fn listener_details() -> Vec<Row> {
         .since("1.4")
         .doc("Mode of the listening unix socket, in octal. Empty: by the umask.")
         .example("server.socket-perms = \"0660\""),
-        Row::bool("server.systemd-socket-activation", |s, v| {
+        Directive::bool("server.systemd-socket-activation", |s, v| {
             s.server.systemd_socket_activation = v;
         })
         .scope(Scope::Server)
@@ -144,7 +144,7 @@ fn listener_details() -> Vec<Row> {
              `LISTEN_PID`, `LISTEN_FDNAMES`) instead of binding the same addresses again.",
         )
         .example("server.systemd-socket-activation = \"disable\""),
-        Row::choice("server.event-handler", EVENT_HANDLERS, |s, v| {
+        Directive::choice("server.event-handler", EVENT_HANDLERS, |s, v| {
             s.server.event_handler = EVENT_HANDLERS[v].into();
         })
         .scope(Scope::Server)
@@ -155,9 +155,9 @@ fn listener_details() -> Vec<Row> {
     ]
 }
 
-fn logs() -> Vec<Row> {
+fn logs() -> Vec<Directive> {
     vec![
-        Row::string("server.errorlog", |s, v| s.server.errorlog = optional(v))
+        Directive::string("server.errorlog", |s, v| s.server.errorlog = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -166,13 +166,13 @@ fn logs() -> Vec<Row> {
                  error. Opened again on HUP.",
             )
             .example("server.errorlog = \"/var/log/lighty/error.log\""),
-        Row::bool("server.errorlog-use-syslog", |s, v| s.server.errorlog_use_syslog = v)
+        Directive::bool("server.errorlog-use-syslog", |s, v| s.server.errorlog_use_syslog = v)
             .scope(Scope::Server)
             .default("disable")
             .since("1.4")
             .doc("Send the error log to syslog.")
             .example("server.errorlog-use-syslog = \"enable\""),
-        Row::choice("server.errorlog-level", Level::NAMES, |s, v| {
+        Directive::choice("server.errorlog-level", Level::NAMES, |s, v| {
             s.server.errorlog_level = Level::ALL[v];
         })
         .scope(Scope::Server)
@@ -180,7 +180,7 @@ fn logs() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Least important level that is written to the error log.")
         .example("server.errorlog-level = \"debug\""),
-        Row::choice("server.errorlog-format", &["text", "json"], |s, v| {
+        Directive::choice("server.errorlog-format", &["text", "json"], |s, v| {
             s.server.errorlog_json = v == 1;
         })
         .scope(Scope::Server)
@@ -188,7 +188,7 @@ fn logs() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Form of the error log's lines: text for people, or one JSON object per line.")
         .example("server.errorlog-format = \"json\""),
-        Row::int("server.errorlog-max-per-program", 0..=1 << 40, |s, v| {
+        Directive::int("server.errorlog-max-per-program", 0..=1 << 40, |s, v| {
             s.core.program_log_kbytes_max = v.unsigned_abs();
         })
         .default("1024")
@@ -199,7 +199,7 @@ fn logs() -> Vec<Row> {
              left out, and the log says how much it was.",
         )
         .example("server.errorlog-max-per-program = 64"),
-        Row::int("server.errorlog-program-rate", 0..=1 << 40, |s, v| {
+        Directive::int("server.errorlog-program-rate", 0..=1 << 40, |s, v| {
             s.server.program_log_kbytes_per_second = v.unsigned_abs();
         })
         .scope(Scope::Server)
@@ -216,8 +216,8 @@ fn logs() -> Vec<Row> {
     ]
 }
 
-fn syslog_facility() -> Row {
-    Row::parsed(
+fn syslog_facility() -> Directive {
+    Directive::parsed(
         "server.syslog-facility",
         Kind::String,
         |value, ctx| {
@@ -242,9 +242,9 @@ fn syslog_facility() -> Row {
     .example("server.syslog-facility = \"local3\"")
 }
 
-fn privileges() -> Vec<Row> {
+fn privileges() -> Vec<Directive> {
     vec![
-        Row::string("server.username", |s, v| s.server.username = optional(v))
+        Directive::string("server.username", |s, v| s.server.username = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -253,13 +253,13 @@ fn privileges() -> Vec<Row> {
                  Takes effect only when started as root.",
             )
             .example("server.username = \"www-data\""),
-        Row::string("server.groupname", |s, v| s.server.groupname = optional(v))
+        Directive::string("server.groupname", |s, v| s.server.groupname = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
             .doc("Group to become; without it, the user's own.")
             .example("server.groupname = \"www-data\""),
-        Row::string("server.chroot", |s, v| s.server.chroot = optional(v))
+        Directive::string("server.chroot", |s, v| s.server.chroot = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -268,7 +268,7 @@ fn privileges() -> Vec<Row> {
                  are opened before; HUP looks logs up beneath it.",
             )
             .example("server.chroot = \"/srv/www\""),
-        Row::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
+        Directive::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -278,13 +278,13 @@ fn privileges() -> Vec<Row> {
                  holds the file; one that stops gracefully holds it no more.",
             )
             .example("server.pid-file = \"/run/lighty.pid\""),
-        Row::bool("server.core-files", |s, v| s.server.core_files = v)
+        Directive::bool("server.core-files", |s, v| s.server.core_files = v)
             .scope(Scope::Server)
             .default("disable")
             .since("1.4")
             .doc("Allow a core file to be written when the process crashes.")
             .example("server.core-files = \"enable\""),
-        Row::int("server.max-fds", 0..=1_048_576, |s, v| s.server.max_fds = v as u64)
+        Directive::int("server.max-fds", 0..=1_048_576, |s, v| s.server.max_fds = v as u64)
             .scope(Scope::Server)
             .default("0")
             .since("1.4")
@@ -300,9 +300,9 @@ fn privileges() -> Vec<Row> {
 const IO_ENGINES: &[&str] = &["auto", "io-uring", "threads"];
 const STAT_CACHES: &[&str] = &["simple", "inotify", "disable", "fam"];
 
-fn engines() -> Vec<Row> {
+fn engines() -> Vec<Directive> {
     let mut rows = vec![
-        Row::int("server.max-worker", 0..=1024, |s, v| {
+        Directive::int("server.max-worker", 0..=1024, |s, v| {
             s.server.max_worker = Some((v as u32).max(1));
         })
         .scope(Scope::Server)
@@ -313,7 +313,7 @@ fn engines() -> Vec<Row> {
              lighttpd's worker processes they share limits, status and rates.",
         )
         .example("server.max-worker = 4"),
-        Row::parsed(
+        Directive::parsed(
             "server.network-backend",
             Kind::String,
             network_backend,
@@ -332,7 +332,7 @@ fn engines() -> Vec<Row> {
              `win32-send`, `win32-transmitfile`) mean `auto`, with a notice.",
         )
         .example("server.network-backend = \"auto\""),
-        Row::choice("server.io-engine", IO_ENGINES, |s, v| {
+        Directive::choice("server.io-engine", IO_ENGINES, |s, v| {
             s.server.io_engine = IO_ENGINES[v].into();
         })
         .scope(Scope::Server)
@@ -366,8 +366,8 @@ fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Re
         return Ok(NetworkBackend::Auto);
     }
     if FOREIGN_BACKENDS.contains(&&*name) {
-        let words = format!("= \"{name}\" belongs to another system and means \"auto\" here");
-        ctx.note(Reject::new(words));
+        let message = format!("= \"{name}\" belongs to another system and means \"auto\" here");
+        ctx.note(Reject::new(message));
         return Ok(NetworkBackend::Auto);
     }
     name.parse().map_err(|_| {
@@ -376,9 +376,9 @@ fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Re
     })
 }
 
-fn engine_limits() -> Vec<Row> {
+fn engine_limits() -> Vec<Directive> {
     vec![
-        Row::int("server.max-stat-threads", 0..=1024, |s, v| {
+        Directive::int("server.max-stat-threads", 0..=1024, |s, v| {
             s.server.max_stat_threads = v as usize;
         })
         .scope(Scope::Server)
@@ -389,7 +389,7 @@ fn engine_limits() -> Vec<Row> {
              the event loop, which waits for each, as in lighttpd 1.4.",
         )
         .example("server.max-stat-threads = 16"),
-        Row::int("server.max-read-threads", 1..=1024, |s, v| {
+        Directive::int("server.max-read-threads", 1..=1024, |s, v| {
             s.server.max_read_threads = v as usize;
         })
         .scope(Scope::Server)
@@ -398,7 +398,7 @@ fn engine_limits() -> Vec<Row> {
         .doc("Reads of files that may wait for the disk at the same time (threads, or ring depth).")
         .alias("server.max-write-threads")
         .example("server.max-read-threads = 16"),
-        Row::int("server.read-chunk", 4..=65536, |s, v| {
+        Directive::int("server.read-chunk", 4..=65536, |s, v| {
             s.server.read_chunk_bytes = v as usize * 1024;
         })
         .scope(Scope::Server)
@@ -409,7 +409,7 @@ fn engine_limits() -> Vec<Row> {
              the ancestor's throughput collapsed below 384.",
         )
         .example("server.read-chunk = 1024"),
-        Row::int("server.pcre-match-limit", 1000..=10_000_000, |s, v| {
+        Directive::int("server.pcre-match-limit", 1000..=10_000_000, |s, v| {
             s.server.pcre_match_limit = v as u32;
         })
         .limits_patterns()
@@ -424,7 +424,7 @@ fn engine_limits() -> Vec<Row> {
              nothing else.",
         )
         .example("server.pcre-match-limit = 200000"),
-        Row::bool("server.use-noatime", |s, v| s.server.use_noatime = v)
+        Directive::bool("server.use-noatime", |s, v| s.server.use_noatime = v)
             .scope(Scope::Server)
             .default("disable")
             .since("1.5")
@@ -433,7 +433,7 @@ fn engine_limits() -> Vec<Row> {
                  they are opened without.",
             )
             .example("server.use-noatime = \"enable\""),
-        Row::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v)
+        Directive::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v)
             .scope(Scope::Server)
             .default("( \"/var/tmp\" )")
             .since("1.4")
@@ -442,9 +442,9 @@ fn engine_limits() -> Vec<Row> {
     ]
 }
 
-fn stat_cache() -> Vec<Row> {
+fn stat_cache() -> Vec<Directive> {
     vec![
-        Row::choice("server.stat-cache-engine", STAT_CACHES, |s, v| {
+        Directive::choice("server.stat-cache-engine", STAT_CACHES, |s, v| {
             let name = STAT_CACHES[v];
             s.server.stat_cache_engine = if name == "fam" { "inotify" } else { name }.into();
         })
@@ -458,7 +458,7 @@ fn stat_cache() -> Vec<Row> {
              every time. `fam` means `inotify`.",
         )
         .example("server.stat-cache-engine = \"inotify\""),
-        Row::int("server.stat-cache-entries", 0..=1_000_000, |s, v| {
+        Directive::int("server.stat-cache-entries", 0..=1_000_000, |s, v| {
             s.server.stat_cache_entries_max = v as usize;
         })
         .scope(Scope::Server)
@@ -466,7 +466,7 @@ fn stat_cache() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Files each worker keeps open in its stat cache.")
         .example("server.stat-cache-entries = 20000"),
-        Row::int("server.stat-cache-file-size", 0..=1024, |s, v| {
+        Directive::int("server.stat-cache-file-size", 0..=1024, |s, v| {
             s.server.stat_cache_small_file_bytes = v as u64 * 1024;
         })
         .scope(Scope::Server)
@@ -474,7 +474,7 @@ fn stat_cache() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Maximum size in KB of files whose content is kept in the stat cache.")
         .example("server.stat-cache-file-size = 64"),
-        Row::int("server.stat-cache-memory", 0..=1_048_576, |s, v| {
+        Directive::int("server.stat-cache-memory", 0..=1_048_576, |s, v| {
             s.server.stat_cache_small_total_bytes = v as u64 * 1024;
         })
         .scope(Scope::Server)

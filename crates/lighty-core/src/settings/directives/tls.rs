@@ -4,15 +4,11 @@ mod conf_cmd;
 
 use std::sync::Arc;
 
-use lighty_config::{
-    CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string, parse_switch,
-};
+use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_string, parse_switch};
 use lighty_io::tls::Ciphers;
 
-use crate::settings::Settings;
 use crate::settings::tls::{ClientAuthSettings, TlsSettings};
-
-type Row = Directive<Settings>;
+use crate::settings::{Directive, Settings};
 
 fn of(settings: &mut Settings) -> &mut TlsSettings {
     settings.module_mut()
@@ -22,7 +18,7 @@ fn auth(settings: &mut Settings) -> &mut ClientAuthSettings {
     &mut of(settings).client_auth
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = listener();
     rows.extend(handshakes());
     rows.extend(certificates());
@@ -30,13 +26,13 @@ pub(super) fn rows() -> Vec<Row> {
     rows.extend(client_authorities());
     rows.extend(ignored());
     rows.extend(refused());
-    let rows = rows.into_iter().map(Row::for_handshakes);
+    let rows = rows.into_iter().map(Directive::for_handshakes);
     rows.map(|row| if row.since.is_empty() { row.since("1.4") } else { row }).collect()
 }
 
-fn listener() -> Vec<Row> {
+fn listener() -> Vec<Directive> {
     vec![
-        Row::bool("ssl.engine", |s, on| {
+        Directive::bool("ssl.engine", |s, on| {
             of(s).engine = on;
             s.server.speaks_tls = on;
         })
@@ -51,7 +47,7 @@ fn listener() -> Vec<Row> {
             "$SERVER[\"socket\"] == \":443\" {\n    ssl.engine = \"enable\"\n    ssl.pemfile = \
                  \"/etc/lighty/example.org.pem\"\n}",
         ),
-        Row::parsed(
+        Directive::parsed(
             "ssl.cipher-list",
             Kind::String,
             parse_cipher_list,
@@ -66,7 +62,7 @@ fn listener() -> Vec<Row> {
              for the default.",
         )
         .example("ssl.cipher-list = \"EECDH+AESGCM:CHACHA20\""),
-        Row::parsed("ssl.openssl.ssl-conf-cmd", Kind::Map, conf_cmd::parse, |s, conf| {
+        Directive::parsed("ssl.openssl.ssl-conf-cmd", Kind::Map, conf_cmd::parse, |s, conf| {
             of(s).conf_cmd = conf.clone();
         })
         .default("()")
@@ -78,9 +74,9 @@ fn listener() -> Vec<Row> {
     ]
 }
 
-fn handshakes() -> Vec<Row> {
+fn handshakes() -> Vec<Directive> {
     vec![
-        Row::int("server.max-handshake-time", 0..=86_400, |s, v| {
+        Directive::int("server.max-handshake-time", 0..=86_400, |s, v| {
             s.server.max_handshake_time_s = v as u32;
         })
         .scope(Scope::Server)
@@ -91,7 +87,7 @@ fn handshakes() -> Vec<Row> {
              connection is closed. 0: no limit.",
         )
         .example("server.max-handshake-time = 5"),
-        Row::int("server.max-handshake-backlog", 0..=1_000_000, |s, v| {
+        Directive::int("server.max-handshake-backlog", 0..=1_000_000, |s, v| {
             s.server.max_handshake_backlog = v as u32;
         })
         .scope(Scope::Server)
@@ -103,7 +99,7 @@ fn handshakes() -> Vec<Row> {
              flood of handshakes delays other clients by a fraction of a second. 0: no limit.",
         )
         .example("server.max-handshake-backlog = 200"),
-        Row::string("ssl.acme-tls-1", |s, path| {
+        Directive::string("ssl.acme-tls-1", |s, path| {
             of(s).acme_tls_1 = Some(path).filter(|path| !path.is_empty());
         })
         .default_prose("none")
@@ -117,13 +113,13 @@ fn handshakes() -> Vec<Row> {
 }
 
 /// A directive that takes one file or several.
-fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) -> Row {
-    Row::strings(name, move |s, paths| {
+fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) -> Directive {
+    Directive::strings(name, move |s, paths| {
         *all(of(s)) = paths.iter().filter(|path| !path.is_empty()).cloned().collect();
     })
 }
 
-fn certificates() -> Vec<Row> {
+fn certificates() -> Vec<Directive> {
     vec![
         files("ssl.pemfile", |tls| {
             tls.is_managed = false;
@@ -154,7 +150,7 @@ fn certificates() -> Vec<Row> {
                  warning.",
             )
             .example("ssl.stapling-file = \"/var/lib/ocsp/example.org.der\""),
-        Row::string("ssl.key-log-file", |s, path| {
+        Directive::string("ssl.key-log-file", |s, path| {
             of(s).key_log_file = Some(path).filter(|path| !path.is_empty());
         })
         .scope(Scope::Server)
@@ -166,7 +162,7 @@ fn certificates() -> Vec<Row> {
              for tests only. The log warns about it.",
         )
         .example("ssl.key-log-file = \"/root/tls-keys.log\""),
-        Row::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
+        Directive::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
             .scope(Scope::Server)
             .default_prose("none: keys of the process's own, a new one every 8 hours")
             .doc(
@@ -176,7 +172,7 @@ fn certificates() -> Vec<Row> {
                  it has changed; the keys before it stay valid until they expire.",
             )
             .example("ssl.stek-file = \"/run/lighty/stek\""),
-        Row::bool("debug.log-ssl-noise", |s, on| of(s).log_noise = on)
+        Directive::bool("debug.log-ssl-noise", |s, on| of(s).log_noise = on)
             .default("disable")
             .doc(
                 "Logs also clients that go away during the handshake or begin with something \
@@ -186,16 +182,16 @@ fn certificates() -> Vec<Row> {
     ]
 }
 
-fn client_certificates() -> Vec<Row> {
+fn client_certificates() -> Vec<Directive> {
     vec![
-        Row::bool("ssl.verifyclient.activate", |s, on| auth(s).is_active = on)
+        Directive::bool("ssl.verifyclient.activate", |s, on| auth(s).is_active = on)
             .default("disable")
             .doc(
                 "Requests a certificate from clients; `ssl.verifyclient.ca-file` names the \
                   accepted authorities.",
             )
             .example("ssl.verifyclient.activate = \"enable\""),
-        Row::bool("ssl.verifyclient.enforce", |s, on| auth(s).is_enforced = on)
+        Directive::bool("ssl.verifyclient.enforce", |s, on| auth(s).is_enforced = on)
             .default("enable")
             .doc(
                 "Refuses clients without a valid certificate. When disabled, they are admitted, \
@@ -203,7 +199,7 @@ fn client_certificates() -> Vec<Row> {
                  `FAILED:` with the reason.",
             )
             .example("ssl.verifyclient.enforce = \"disable\""),
-        Row::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
+        Directive::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
             .default("9")
             .doc(
                 "Maximum number of certificates above the client's own in its chain, including the \
@@ -211,7 +207,7 @@ fn client_certificates() -> Vec<Row> {
                  the client's certificate itself; 0 refuses every client.",
             )
             .example("ssl.verifyclient.depth = 1"),
-        Row::string("ssl.verifyclient.username", |s, name| {
+        Directive::string("ssl.verifyclient.username", |s, name| {
             auth(s).username = Some(name).filter(|name| !name.is_empty());
         })
         .default_prose("none")
@@ -220,16 +216,16 @@ fn client_certificates() -> Vec<Row> {
              `AUTH_TYPE` = `SSL_CLIENT_VERIFY`.",
         )
         .example("ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\""),
-        Row::bool("ssl.verifyclient.exportcert", |s, on| auth(s).exports_certificate = on)
+        Directive::bool("ssl.verifyclient.exportcert", |s, on| auth(s).exports_certificate = on)
             .default("disable")
             .doc("Sets `SSL_CLIENT_CERT` to the client's certificate, in PEM.")
             .example("ssl.verifyclient.exportcert = \"enable\""),
     ]
 }
 
-fn client_authorities() -> Vec<Row> {
+fn client_authorities() -> Vec<Directive> {
     let row = |name, set: fn(&mut ClientAuthSettings) -> &mut Option<Arc<str>>| {
-        Row::parsed(
+        Directive::parsed(
             name,
             Kind::String,
             |value, _| parse_string(value),
@@ -266,9 +262,9 @@ fn client_authorities() -> Vec<Row> {
 }
 
 /// Directives of lighttpd's configurations that have no effect here.
-fn ignored() -> Vec<Row> {
+fn ignored() -> Vec<Directive> {
     let switch = |name: &'static str, doc, example| {
-        Row::bool(name, |_, _| {}).default("disable").doc(doc).example(example)
+        Directive::bool(name, |_, _| {}).default("disable").doc(doc).example(example)
     };
     vec![
         switch(
@@ -315,7 +311,7 @@ fn ignored() -> Vec<Row> {
 }
 
 /// Directives that cannot be supported. A warning explains it.
-fn refused() -> Vec<Row> {
+fn refused() -> Vec<Directive> {
     vec![
         refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),
         refused_switch("ssl.use-sslv3", "ssl.use-sslv3 = \"disable\""),
@@ -325,33 +321,33 @@ fn refused() -> Vec<Row> {
 }
 
 /// A directive about encrypted client hello.
-fn refused_hellos(name: &'static str, example: &'static str) -> Row {
+fn refused_hellos(name: &'static str, example: &'static str) -> Directive {
     let parse = |value: &Value, _: &CompileCtx| {
         let is_empty = value.as_str().is_some_and(str::is_empty)
             || value.as_list().is_some_and(<[_]>::is_empty);
-        let words = "cannot be had: servers on rustls have no encrypted client hello (RFC 9849), \
+        let message = "cannot be had: servers on rustls have no encrypted client hello (RFC 9849), \
                      so the names that clients ask for are readable on the way";
-        if is_empty { Ok(()) } else { Err(Reject::new(words)) }
+        if is_empty { Ok(()) } else { Err(Reject::new(message)) }
     };
-    Row::parsed(name, Kind::Map, parse, |_, ()| {})
+    Directive::parsed(name, Kind::Map, parse, |_, ()| {})
         .default_prose("none")
         .doc("Encrypted client hello (RFC 9849) is not supported; a value is refused.")
         .example(example)
 }
 
-fn refused_switch(name: &'static str, example: &'static str) -> Row {
+fn refused_switch(name: &'static str, example: &'static str) -> Directive {
     let parse = |value: &Value, ctx: &CompileCtx| match parse_switch(value, ctx)? {
         true => Err(Reject::new("cannot be enabled: TLS 1.2 is the oldest protocol here")),
         false => Ok(()),
     };
-    Row::parsed(name, Kind::Bool, parse, |_, ()| {})
+    Directive::parsed(name, Kind::Bool, parse, |_, ()| {})
         .default("disable")
         .doc("The protocol is insecure and not supported.")
         .example(example)
 }
 
-fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) -> Row {
-    Row::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
+fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) -> Directive {
+    Directive::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
 }
 
 /// Parses a cipher list; an empty one counts as unset, as in lighttpd.

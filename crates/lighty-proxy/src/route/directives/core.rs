@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Kind, Reject, Strings, Value, parse_strings};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
 use super::balancer::{self, Balancing, cookie_name};
+use super::of;
 use super::parts::{CoreBackend, Weights};
 use super::place::BackendLocation;
 use super::values::{WEIGHT_MAX, keyed, number, optional, within};
-use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
 use crate::upstream::spec::{HashKey, ProxyProtocol};
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = which();
     rows.extend(choice());
     rows.extend(protocols());
     rows
 }
 
-fn which() -> Vec<Row> {
+fn which() -> Vec<Directive> {
     vec![
-        Row::parsed("proxy-core.backends", Kind::List, backends, |s: &mut Settings, list| {
+        Directive::parsed("proxy-core.backends", Kind::List, backends, |s: &mut Settings, list| {
             of(s).core.backends = Arc::clone(list);
         })
         .default("()")
@@ -40,7 +41,7 @@ fn which() -> Vec<Row> {
             "proxy-core.protocol = \"http\"\n\
              proxy-core.backends = ( \"10.0.0.1:8080\", \"10.0.0.2:8080\", \"unix:/run/app.sock\" )",
         ),
-        Row::choice("proxy-core.protocol", ProtocolName::WORDS, |s, index| {
+        Directive::choice("proxy-core.protocol", ProtocolName::WORDS, |s, index| {
             of(s).core.protocol = Some(ProtocolName::nth(index));
         })
         .default_prose("not set: `proxy-core.backends` needs it")
@@ -52,7 +53,7 @@ fn which() -> Vec<Row> {
              `uwsgi` for uWSGI; `ajp13` for Tomcat.",
         )
         .example("proxy-core.protocol = \"fastcgi\""),
-        Row::bool("proxy-core.split-hostnames", |s, on| of(s).shared.split_hostnames = on)
+        Directive::bool("proxy-core.split-hostnames", |s, on| of(s).shared.split_hostnames = on)
             .default("enable")
             .since("1.5")
             .doc(
@@ -60,7 +61,7 @@ fn which() -> Vec<Row> {
                  backend, reached at the first address that accepts a connection.",
             )
             .example("proxy-core.split-hostnames = \"disable\""),
-        Row::bool("proxy-core.check-local", |s, on| of(s).core.check_local = on)
+        Directive::bool("proxy-core.check-local", |s, on| of(s).core.check_local = on)
             .default("disable")
             .since("1.5")
             .doc(
@@ -72,24 +73,24 @@ fn which() -> Vec<Row> {
     ]
 }
 
-fn debug() -> Row {
-    Row::int("proxy-core.debug", 0..=65_535, |s, level| of(s).core.debug = level > 0)
+fn debug() -> Directive {
+    Directive::int("proxy-core.debug", 0..=65_535, |s, level| of(s).core.debug = level > 0)
         .default("0")
         .since("1.5")
         .doc("Logs each step of a request's way to its backend, where it is not 0.")
         .example("proxy-core.debug = 1")
 }
 
-fn choice() -> Vec<Row> {
+fn choice() -> Vec<Directive> {
     vec![
-        Row::parsed("proxy-core.balancer", Kind::Choice(balancer::words()), |value, _| {
+        Directive::parsed("proxy-core.balancer", Kind::Choice(balancer::words()), |value, _| {
             Balancing::parse(value)
         }, |s: &mut Settings, word| of(s).core.balancer = word.clone())
         .default("round-robin")
         .since("1.5")
         .doc(balancer::doc())
         .example("proxy-core.balancer = \"sqf\""),
-        Row::parsed("proxy-core.weights", Kind::Array, weights, |s: &mut Settings, list| {
+        Directive::parsed("proxy-core.weights", Kind::Array, weights, |s: &mut Settings, list| {
             of(s).core.weights = Arc::clone(list);
         })
         .default("()")
@@ -102,7 +103,7 @@ fn choice() -> Vec<Row> {
             "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"big:80\", \"small:80\" )\n\
              proxy-core.weights = ( \"big:80\" => 3 )",
         ),
-        Row::strings("proxy-core.backup", |s, list| of(s).core.backup = list)
+        Directive::strings("proxy-core.backup", |s, list| of(s).core.backup = list)
             .default("()")
             .since("lighty 0.1")
             .doc("Backends that are used only while no other one is up.")
@@ -110,7 +111,7 @@ fn choice() -> Vec<Row> {
                 "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"app:80\", \"sorry:80\" )\n\
                  proxy-core.backup = ( \"sorry:80\" )",
             ),
-        Row::parsed("proxy-core.sticky-cookie", Kind::String, |value, _| match value.as_str() {
+        Directive::parsed("proxy-core.sticky-cookie", Kind::String, |value, _| match value.as_str() {
             Some("") => Ok(None),
             _ => lighty_config::parse_string(value).and_then(|name| cookie_name(&name)).map(Some),
         }, |s: &mut Settings, name| of(s).shared.sticky_cookie = name.clone())
@@ -122,14 +123,14 @@ fn choice() -> Vec<Row> {
              `fastcgi.server` and its like as well.",
         )
         .example("proxy-core.sticky-cookie = \"backend\""),
-        Row::choice("proxy-core.hash-key", &["url", "client"], |s, index| {
+        Directive::choice("proxy-core.hash-key", &["url", "client"], |s, index| {
             of(s).shared.balancing.hash_key = if index == 0 { HashKey::Url } else { HashKey::Client };
         })
         .default("url")
         .since("lighty 0.1")
         .doc("Key of `bounded-hash`: the URL with its host, or the client's address.")
         .example("proxy-core.hash-key = \"client\""),
-        Row::int("proxy-core.hash-load", 101..=10_000, |s, v| {
+        Directive::int("proxy-core.hash-load", 101..=10_000, |s, v| {
             of(s).shared.balancing.load_percent = v as u32;
         })
         .default("125")
@@ -139,11 +140,16 @@ fn choice() -> Vec<Row> {
     ]
 }
 
-fn protocols() -> Vec<Row> {
+fn protocols() -> Vec<Directive> {
     vec![
-        Row::parsed("proxy-core.ajp-secret", Kind::String, optional, |s: &mut Settings, text| {
-            of(s).shared.protocols.secret = text.clone();
-        })
+        Directive::parsed(
+            "proxy-core.ajp-secret",
+            Kind::String,
+            optional,
+            |s: &mut Settings, text| {
+                of(s).shared.protocols.secret = text.clone();
+            },
+        )
         .default("")
         .since("lighty 0.1")
         .doc(
@@ -152,7 +158,7 @@ fn protocols() -> Vec<Row> {
              application.",
         )
         .example("proxy-core.ajp-secret = \"hush\""),
-        Row::int("proxy-core.ajp-packet-size", 8192..=65_536, |s, v| {
+        Directive::int("proxy-core.ajp-packet-size", 8192..=65_536, |s, v| {
             of(s).shared.protocols.packet_bytes = v as usize;
         })
         .default("8192")
@@ -162,14 +168,14 @@ fn protocols() -> Vec<Row> {
              fit into one; a request that does not is answered 431.",
         )
         .example("proxy-core.ajp-packet-size = 65536"),
-        Row::int("proxy-core.uwsgi-modifier1", 0..=255, |s, v| {
+        Directive::int("proxy-core.uwsgi-modifier1", 0..=255, |s, v| {
             of(s).shared.protocols.modifier1 = v as u8;
         })
         .default("0")
         .since("lighty 0.1")
         .doc("First modifier of uwsgi packets: 0 for Python, 5 for Perl, 7 for Ruby, 14 for PHP.")
         .example("proxy-core.uwsgi-modifier1 = 14"),
-        Row::choice("proxy-core.proxy-protocol", &["disable", "v1", "v2"], |s, index| {
+        Directive::choice("proxy-core.proxy-protocol", &["disable", "v1", "v2"], |s, index| {
             of(s).shared.proxy_protocol =
                 [None, Some(ProxyProtocol::V1), Some(ProxyProtocol::V2)][index];
         })

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Kind, Pairs, Reject, Value, parse_bool, parse_map, parse_strings};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
+use super::of;
 use super::parts::HeaderRules;
 use super::rules::forwarded;
 use super::values::{keyed, unknown_key, within};
-use super::{Row, of};
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let rows = [
-        Row::parsed("proxy.header", Kind::Array, header, |s: &mut Settings, rules| {
+        Directive::parsed("proxy.header", Kind::Array, header, |s: &mut Settings, rules| {
             of(s).header.header = Arc::clone(rules);
         })
         .default("()")
@@ -20,13 +21,13 @@ pub(super) fn rows() -> Vec<Row> {
         .example(
             "proxy.header = ( \"map-urlpath\" => ( \"/app/\" => \"/\" ), \"upgrade\" => \"enable\" )",
         ),
-        Row::parsed("proxy.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
+        Directive::parsed("proxy.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
             of(s).header.forwarded = rules.clone();
         })
         .default("()")
         .doc("Like `proxy-core.forwarded`, for the hosts of `proxy.server`.")
         .example("proxy.forwarded = ( \"for\" => 1, \"proto\" => 1 )"),
-        Row::bool("proxy.replace-http-host", |s, on| of(s).header.replace_http_host = on)
+        Directive::bool("proxy.replace-http-host", |s, on| of(s).header.replace_http_host = on)
             .default("disable")
             .doc(
                 "Sends a host of `proxy.server` its own name as `Host`, in place of the client's: \

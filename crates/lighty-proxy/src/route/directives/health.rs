@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_choice};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
+use super::of;
 use super::period::period;
 use super::values::{keyed, number, parse_period, plain, unknown_key, within};
-use super::{Row, of};
 use crate::upstream::spec::{CheckKind, CheckSpec};
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = passive();
     rows.push(active());
     rows
 }
 
-fn passive() -> Vec<Row> {
+fn passive() -> Vec<Directive> {
     vec![
         period("proxy-core.disable-time", 0, |parts, ms| parts.shared.health.disable_ms = ms)
             .default("1")
@@ -33,7 +34,7 @@ fn passive() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Seconds that an address is skipped at most.")
         .example("proxy-core.max-disable-time = 10"),
-        Row::int("proxy-core.max-fails", 1..=1000, |s, v| {
+        Directive::int("proxy-core.max-fails", 1..=1000, |s, v| {
             of(s).shared.health.fails_max = v as u32;
         })
         .default("1")
@@ -60,8 +61,8 @@ fn passive() -> Vec<Row> {
     ]
 }
 
-fn active() -> Row {
-    Row::parsed("proxy-core.check", Kind::Array, check, |s: &mut Settings, check| {
+fn active() -> Directive {
+    Directive::parsed("proxy-core.check", Kind::Array, check, |s: &mut Settings, check| {
         of(s).shared.health.check = check.clone();
     })
     .default("()")

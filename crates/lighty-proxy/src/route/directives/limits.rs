@@ -1,10 +1,11 @@
 //! `proxy-core.*`: pools, the backlog, timeouts. They also apply to the upstreams of 1.4's
 //! directives.
 
+use super::of;
 use super::period::period;
-use super::{Row, of};
+use lighty_core::settings::Directive;
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = pools();
     rows.extend(backlog());
     rows.extend(timeouts());
@@ -12,9 +13,9 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-fn pools() -> Vec<Row> {
+fn pools() -> Vec<Directive> {
     vec![
-        Row::int("proxy-core.max-pool-size", 1..=65_535, |s, v| {
+        Directive::int("proxy-core.max-pool-size", 1..=65_535, |s, v| {
             of(s).shared.pool.size_max = v as u32;
         })
         .default("256")
@@ -25,7 +26,7 @@ fn pools() -> Vec<Row> {
              should not be given more than it has.",
         )
         .example("proxy-core.max-pool-size = 32"),
-        Row::int("proxy-core.max-idle-connections", 0..=65_535, |s, v| {
+        Directive::int("proxy-core.max-idle-connections", 0..=65_535, |s, v| {
             of(s).shared.idle_max = Some(v as u32);
         })
         .default_prose("`proxy-core.max-pool-size`")
@@ -55,7 +56,7 @@ fn pools() -> Vec<Row> {
                   used again. 0: no limit.",
             )
             .example("proxy-core.max-lifetime = \"1h\""),
-        Row::int("proxy-core.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
+        Directive::int("proxy-core.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
             of(s).shared.pool.requests_max = v as u32;
         })
         .default("1000")
@@ -68,9 +69,9 @@ fn pools() -> Vec<Row> {
     ]
 }
 
-fn backlog() -> Vec<Row> {
+fn backlog() -> Vec<Directive> {
     vec![
-        Row::int("proxy-core.max-backlog-size", 0..=1_000_000, |s, v| {
+        Directive::int("proxy-core.max-backlog-size", 0..=1_000_000, |s, v| {
             of(s).shared.backlog.length_max = v as u32;
         })
         .default("1024")
@@ -86,7 +87,7 @@ fn backlog() -> Vec<Row> {
             .since("lighty 0.1")
             .doc("Seconds that a request waits in the backlog before it is answered 503.")
             .example("proxy-core.backlog-timeout = 2"),
-        Row::int("proxy-core.backlog-class", 0..=3, |s, v| of(s).shared.class = v as u8)
+        Directive::int("proxy-core.backlog-class", 0..=3, |s, v| of(s).shared.class = v as u8)
             .default("0")
             .since("lighty 0.1")
             .doc(
@@ -97,7 +98,7 @@ fn backlog() -> Vec<Row> {
     ]
 }
 
-fn timeouts() -> Vec<Row> {
+fn timeouts() -> Vec<Directive> {
     vec![
         period("proxy-core.connect-timeout", 1, |parts, ms| parts.shared.timeouts.connect_ms = ms)
             .default("5")
@@ -134,7 +135,7 @@ fn timeouts() -> Vec<Row> {
     ]
 }
 
-fn pings() -> Vec<Row> {
+fn pings() -> Vec<Directive> {
     vec![
         period("proxy-core.ping-interval", 0, |parts, ms| parts.shared.pool.ping_ms = ms)
             .default("10")

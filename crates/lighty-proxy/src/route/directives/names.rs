@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_strings};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
+use super::of;
 use super::period::period;
-use super::{Row, of};
 
 /// Limit on the number of name servers.
 const NAME_SERVERS_MAX: usize = 16;
@@ -15,8 +16,8 @@ const NAME_SERVERS_MAX: usize = 16;
 /// Port of name servers (RFC 1035 section 4.2).
 const DNS_PORT: u16 = 53;
 
-pub(super) fn rows() -> Vec<Row> {
-    let servers = Row::parsed(
+pub(super) fn rows() -> Vec<Directive> {
+    let servers = Directive::parsed(
         "proxy-core.resolver",
         Kind::List,
         name_servers,

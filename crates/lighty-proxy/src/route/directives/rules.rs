@@ -7,20 +7,21 @@ use lighty_config::{
 };
 use lighty_core::Settings;
 use lighty_core::pipeline::sendfile::directories;
+use lighty_core::settings::Directive;
 
+use super::of;
 use super::values::{keyed, unknown_key, within};
-use super::{Row, of};
 use crate::route::rules::{ForwardedRules, ReplacementPiece, RewriteRule, RewriteTarget};
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = sent_files();
     rows.extend(changes());
     rows
 }
 
-fn sent_files() -> Vec<Row> {
+fn sent_files() -> Vec<Directive> {
     vec![
-        Row::bool("proxy-core.allow-x-sendfile", |s, on| of(s).core.allow_x_sendfile = on)
+        Directive::bool("proxy-core.allow-x-sendfile", |s, on| of(s).core.allow_x_sendfile = on)
             .default("disable")
             .since("1.5")
             .doc(
@@ -31,7 +32,7 @@ fn sent_files() -> Vec<Row> {
                  other with the head that the backend sends. Only files beneath `proxy-core.x-sendfile-docroot` are sent.",
             )
             .example("proxy-core.allow-x-sendfile = \"enable\""),
-        Row::parsed(
+        Directive::parsed(
             "proxy-core.x-sendfile-docroot",
             Kind::List,
             |value, _| directories(value),
@@ -44,7 +45,7 @@ fn sent_files() -> Vec<Row> {
              the document root.",
         )
         .example("proxy-core.x-sendfile-docroot = ( \"/srv/downloads\", \"/var/cache/app\" )"),
-        Row::bool("proxy-core.allow-x-rewrite", |s, on| of(s).core.allow_x_rewrite = on)
+        Directive::bool("proxy-core.allow-x-rewrite", |s, on| of(s).core.allow_x_rewrite = on)
             .default("disable")
             .since("1.5")
             .doc(
@@ -52,7 +53,7 @@ fn sent_files() -> Vec<Row> {
                  again with another URL or host, `X-Rewrite-Backend` with the backend it names.",
             )
             .example("proxy-core.allow-x-rewrite = \"enable\""),
-        Row::bool("proxy-core.strict-lines", |s, on| of(s).shared.strict_lines = on)
+        Directive::bool("proxy-core.strict-lines", |s, on| of(s).shared.strict_lines = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(
@@ -64,9 +65,9 @@ fn sent_files() -> Vec<Row> {
     ]
 }
 
-fn changes() -> Vec<Row> {
+fn changes() -> Vec<Directive> {
     vec![
-        Row::parsed("proxy-core.rewrite-request", Kind::Array, request_rules, |s: &mut Settings, rules| {
+        Directive::parsed("proxy-core.rewrite-request", Kind::Array, request_rules, |s: &mut Settings, rules| {
             of(s).core.rewrite_request = Arc::clone(rules);
         })
         .default("()")
@@ -84,7 +85,7 @@ fn changes() -> Vec<Row> {
             "proxy-core.rewrite-request = ( \"_uri\" => ( \"^/app/?(.*)\" => \"/$1\" ), \
              \"Host\" => ( \".*\" => \"internal.example.org\" ) )",
         ),
-        Row::parsed("proxy-core.rewrite-response", Kind::Array, response_rules, |s: &mut Settings, rules| {
+        Directive::parsed("proxy-core.rewrite-response", Kind::Array, response_rules, |s: &mut Settings, rules| {
             of(s).core.rewrite_response = Arc::clone(rules);
         })
         .default("()")
@@ -93,14 +94,14 @@ fn changes() -> Vec<Row> {
         .example(
             "proxy-core.rewrite-response = ( \"Location\" => ( \"^http://internal/(.*)\" => \"/app/$1\" ) )",
         ),
-        Row::parsed("proxy-core.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
+        Directive::parsed("proxy-core.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
             of(s).core.forwarded = rules.clone();
         })
         .default("()")
         .since("lighty 0.1")
         .doc(FORWARDED_DOC)
         .example("proxy-core.forwarded = ( \"for\" => \"enable\", \"proto\" => \"enable\" )"),
-        Row::bool("proxy-core.upgrade", |s, on| of(s).core.upgrade = on)
+        Directive::bool("proxy-core.upgrade", |s, on| of(s).core.upgrade = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(
@@ -110,7 +111,7 @@ fn changes() -> Vec<Row> {
             )
             .example("proxy-core.upgrade = \"enable\""),
         forward_path(),
-        Row::bool("proxy-core.trailers", |s, on| of(s).core.trailers = on)
+        Directive::bool("proxy-core.trailers", |s, on| of(s).core.trailers = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(
@@ -122,8 +123,8 @@ fn changes() -> Vec<Row> {
     ]
 }
 
-fn forward_path() -> Row {
-    Row::choice("proxy-core.forward-path", FORWARD_PATH, |s, index| {
+fn forward_path() -> Directive {
+    Directive::choice("proxy-core.forward-path", FORWARD_PATH, |s, index| {
         of(s).shared.as_received = index == 1;
     })
     .default("normalized")

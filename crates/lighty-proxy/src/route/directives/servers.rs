@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 
 use super::balancer::Balancing;
 use super::family::Family;
 use super::host::{self, ConfiguredHost};
+use super::of;
 use super::parts::FamilyServer;
 use super::values::keyed;
-use super::{Row, of};
 
 /// Names and texts of one module's directives.
 struct Words {
@@ -21,17 +22,17 @@ struct Words {
     examples: [&'static str; 4],
 }
 
-pub(super) fn rows() -> Vec<Row> {
-    let mut rows: Vec<Row> = FAMILIES.iter().flat_map(of_family).collect();
+pub(super) fn rows() -> Vec<Directive> {
+    let mut rows: Vec<Directive> = FAMILIES.iter().flat_map(of_family).collect();
     rows.push(scgi_protocol());
     rows.extend(websocket());
     rows
 }
 
-fn websocket() -> [Row; 3] {
-    let row = |row: Row| row.since("1.4").module("mod_wstunnel");
+fn websocket() -> [Directive; 3] {
+    let row = |row: Directive| row.since("1.4").module("mod_wstunnel");
     [
-        row(Row::choice("wstunnel.frame-type", &["text", "binary"], |s, index| {
+        row(Directive::choice("wstunnel.frame-type", &["text", "binary"], |s, index| {
             of(s).websocket.is_binary = index == 1;
         })
         .default("text")
@@ -43,7 +44,7 @@ fn websocket() -> [Row; 3] {
         )
         .example("wstunnel.frame-type = \"binary\"")
         .skips_unknown()),
-        row(Row::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)
+        row(Directive::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)
             .default("()")
             .doc(
                 "Origins whose pages may open a WebSocket to `wstunnel.server`: complete \
@@ -53,7 +54,7 @@ fn websocket() -> [Row; 3] {
                  address and cookies.",
             )
             .example("wstunnel.origins = ( \"https://www.example.org\" )")),
-        row(Row::int("wstunnel.ping-interval", 0..=86_400, |s, seconds| {
+        row(Directive::int("wstunnel.ping-interval", 0..=86_400, |s, seconds| {
             of(s).websocket.ping_s = seconds as u32;
         })
         .default("0")
@@ -195,12 +196,12 @@ takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A hos
 Hosts of one key share what is said of requests and times: where they differ the first counts, with a warning. \
 Authorizers and responders of one key are apart: a request is put to one of each. Pools, the backlog, health and all other times are those of `proxy-core.*`.";
 
-fn of_family(words: &'static Words) -> Vec<Row> {
+fn of_family(words: &'static Words) -> Vec<Directive> {
     let family = words.family;
     let [server, balance, map_extensions, debug] = words.names;
     let doc: &'static str = server_doc(words);
     let rows = [
-        Row::parsed(
+        Directive::parsed(
             server,
             Kind::Array,
             move |value, ctx| servers(family, value, ctx),
@@ -210,7 +211,7 @@ fn of_family(words: &'static Words) -> Vec<Row> {
         )
         .default("()")
         .doc(doc),
-        Row::parsed(
+        Directive::parsed(
             balance,
             Kind::Choice(BALANCE),
             |value, _| Balancing::parse_ancestors(value),
@@ -224,16 +225,16 @@ fn of_family(words: &'static Words) -> Vec<Row> {
              `round-robin`, `hash` of the URL, `sticky` by the client's address, or a word of \
              `proxy-core.balancer`.",
         ),
-        Row::map(map_extensions, move |s, pairs| {
+        Directive::map(map_extensions, move |s, pairs| {
             of(s).family(family).map_extensions = Some(pairs);
         })
         .default_prose("none")
         .doc("Endings that are treated like another ending with hosts."),
-        Row::int(debug, 0..=65_535, move |s, level| of(s).family(family).debug = level > 0)
+        Directive::int(debug, 0..=65_535, move |s, level| of(s).family(family).debug = level > 0)
             .default("0")
             .doc("Logs each step of a request's way to its backend, where it is not 0."),
     ];
-    let finish = |(row, example): (Row, &'static str)| {
+    let finish = |(row, example): (Directive, &'static str)| {
         row.since("1.4").module(words.module).example(example)
     };
     rows.into_iter().zip(words.examples).map(finish).collect()
@@ -251,13 +252,15 @@ fn server_doc(words: &Words) -> &'static str {
     at.and_then(|at| TEXTS.get(at)).map_or("", String::as_str)
 }
 
-fn scgi_protocol() -> Row {
-    Row::choice("scgi.protocol", &["scgi", "uwsgi"], |s, index| of(s).scgi_is_uwsgi = index == 1)
-        .default("scgi")
-        .since("1.4")
-        .module("mod_scgi")
-        .doc("Protocol of the hosts of `scgi.server`.")
-        .example("scgi.protocol = \"uwsgi\"")
+fn scgi_protocol() -> Directive {
+    Directive::choice("scgi.protocol", &["scgi", "uwsgi"], |s, index| {
+        of(s).scgi_is_uwsgi = index == 1
+    })
+    .default("scgi")
+    .since("1.4")
+    .module("mod_scgi")
+    .doc("Protocol of the hosts of `scgi.server`.")
+    .example("scgi.protocol = \"uwsgi\"")
 }
 
 fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[FamilyServer]>, Reject> {

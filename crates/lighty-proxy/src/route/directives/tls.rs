@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use lighty_config::{Kind, Reject, Value};
 use lighty_core::Settings;
+use lighty_core::settings::Directive;
 use lighty_io::tls::{ClientOptions, PairFiles};
 
+use super::of;
 use super::parts::TlsParts;
 use super::place::BackendLocation;
 use super::values::optional;
-use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
 
 /// Returns the ALPN protocols offered to backends.
@@ -23,21 +24,21 @@ fn alpn(speaks: ProtocolName) -> &'static [&'static str] {
 /// Default port of backends with TLS.
 pub(super) const PORT: u16 = 443;
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Directive> {
     let mut rows = trust();
     rows.extend(own());
     rows
 }
 
-fn text(name: &'static str, set: fn(&mut TlsParts, Option<Arc<str>>)) -> Row {
-    Row::parsed(name, Kind::String, optional, move |s: &mut Settings, text| {
+fn text(name: &'static str, set: fn(&mut TlsParts, Option<Arc<str>>)) -> Directive {
+    Directive::parsed(name, Kind::String, optional, move |s: &mut Settings, text| {
         set(&mut of(s).shared.tls, text.clone());
     })
     .default("")
     .since("lighty 0.1")
 }
 
-fn trust() -> Vec<Row> {
+fn trust() -> Vec<Directive> {
     vec![
         text("proxy-core.tls-ca-file", |tls, path| tls.ca_file = path)
             .doc(
@@ -51,7 +52,7 @@ fn trust() -> Vec<Row> {
                  proxy-core.backends = ( \"https://app.example.org\" )\n\
                  proxy-core.tls-ca-file = \"/etc/lighty/backends.pem\"",
             ),
-        Row::bool("proxy-core.tls-verify", |s, on| of(s).shared.tls.is_verified = on)
+        Directive::bool("proxy-core.tls-verify", |s, on| of(s).shared.tls.is_verified = on)
             .default("enable")
             .since("lighty 0.1")
             .doc(
@@ -60,7 +61,7 @@ fn trust() -> Vec<Row> {
                  the log warns at start.",
             )
             .example("proxy-core.tls-verify = \"disable\""),
-        Row::parsed("proxy-core.tls-server-name", Kind::String, server_name, |s, name| {
+        Directive::parsed("proxy-core.tls-server-name", Kind::String, server_name, |s, name| {
             of(s).shared.tls.server_name = name.clone();
         })
         .default("")
@@ -74,7 +75,7 @@ fn trust() -> Vec<Row> {
     ]
 }
 
-fn own() -> Vec<Row> {
+fn own() -> Vec<Directive> {
     vec![
         text("proxy-core.tls-cert", |tls, path| tls.cert = path)
             .doc(

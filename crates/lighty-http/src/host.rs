@@ -1,11 +1,12 @@
 //! The authority of a request: `Host`, or the authority of an absolute target.
 
 use alloc::vec::Vec;
-use core::fmt::{self, Write};
+use core::fmt::Write;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use memchr::memrchr;
 
+use crate::appender::Appender;
 use crate::uri::ParseOpts;
 
 /// The longest host accepted; DNS allows 253 bytes of text.
@@ -154,16 +155,6 @@ fn looks_numeric(name: &[u8]) -> bool {
 
 fn is_ipv4(name: &[u8]) -> bool {
     core::str::from_utf8(name).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok())
-}
-
-/// Formats into a byte buffer without an allocation of its own.
-struct Appender<'a>(&'a mut Vec<u8>);
-
-impl Write for Appender<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod accept;
+mod appender;
 pub mod base64;
 pub mod conditional;
 pub mod date;

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use crate::appender::Appender;
 use crate::fields::trim;
 
 /// Maximum ranges per request; a request for more gets the whole (section 14.2).
@@ -209,15 +210,6 @@ impl Multipart<'_> {
 
 fn write_text(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     Appender(out).write_fmt(text).unwrap_or_else(|_| unreachable!("writing to memory succeeds"));
-}
-
-struct Appender<'a>(&'a mut Vec<u8>);
-
-impl Write for Appender<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
 }
 
 #[cfg(test)]

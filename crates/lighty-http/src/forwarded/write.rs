@@ -5,6 +5,7 @@ use core::fmt::{self, Write};
 use core::net::IpAddr;
 
 use super::node::{Node, NodeName, NodePort, is_obfuscated};
+use crate::appender::Appender;
 use crate::fields::is_token_byte;
 use crate::quoted::is_text;
 use crate::{Fields, Known, decimal};
@@ -159,14 +160,4 @@ fn push_obfuscated(name: &[u8], out: &mut Vec<u8>) -> Result<(), WriteFault> {
 fn push_display(value: impl fmt::Display, out: &mut Vec<u8>) {
     // Writing to a vector cannot fail.
     let _ = write!(Appender(out), "{value}");
-}
-
-/// Formats into a byte buffer without an allocation of its own.
-struct Appender<'a>(&'a mut Vec<u8>);
-
-impl Write for Appender<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
 }

@@ -1,5 +1,5 @@
 //! Architecture rules as tests: dependencies between crates, the place of `unsafe`, the length of
-//! functions. Rules that a lint can check are left to the lint.
+//! functions, the names of types. Rules that a lint can check are left to the lint.
 //!
 //! `source` reads a syntax tree by means of `reader` and `tokens`; `files` reads texts. Rules are
 //! rows of `RULES` in `edges`, `syntax`, `size` and `words`, each with violations that it must find
@@ -15,6 +15,7 @@ mod size;
 mod source;
 mod syntax;
 mod tokens;
+mod types;
 mod words;
 
 use files::TextFile;

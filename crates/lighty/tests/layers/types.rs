@@ -1,0 +1,104 @@
+//! Counts the types of each name. A name shared by many types does not say what kind they are.
+
+use std::collections::BTreeMap;
+
+use super::files::{TextFile, all_files};
+
+/// Maximum number of types of one name in the workspace.
+const SAME_NAME_MAX: usize = 4;
+
+/// Names that more types have, and the number of their types. The numbers may only decrease.
+const EXCEPTIONS: &[(&str, usize)] = &[
+    ("Asked", 5),
+    ("Entry", 5),
+    ("Kind", 5),
+    ("List", 5),
+    ("Row", 5),
+    ("Shared", 5),
+    ("State", 9),
+    ("Waiting", 5),
+];
+
+#[test]
+fn type_names_say_their_kind() {
+    let mut files = all_files();
+    files.retain(|file| file.is_rust() && !file.crate_name().is_empty());
+    let types = types_by_name(&files);
+    assert!(types.len() > 1000, "only {} names were found", types.len());
+    let found = violations(&types, EXCEPTIONS);
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+/// Collects the names of all types, each with the paths of the files that define one.
+fn types_by_name(files: &[TextFile]) -> BTreeMap<&str, Vec<&str>> {
+    let mut types: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for file in files {
+        for name in file.text.lines().filter_map(defined_type) {
+            types.entry(name).or_default().push(file.path.as_str());
+        }
+    }
+    types
+}
+
+/// Returns the name of the type that a line defines. Indented aliases are associated types, whose
+/// names their traits determine.
+fn defined_type(line: &str) -> Option<&str> {
+    let item = line.trim_start();
+    let item = match item.strip_prefix("pub") {
+        Some(scope) if scope.starts_with('(') => scope.split_once(')')?.1.trim_start(),
+        Some(item) => item.trim_start(),
+        None => item,
+    };
+    let (keyword, item) = item.split_once(' ')?;
+    let is_definition = match keyword {
+        "struct" | "enum" | "trait" | "union" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    let end = item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+    let name = &item[..end];
+    (is_definition && name.starts_with(char::is_uppercase)).then_some(name)
+}
+
+/// Describes names of too many types, and exceptions that are too generous.
+fn violations(types: &BTreeMap<&str, Vec<&str>>, exceptions: &[(&str, usize)]) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = exceptions.iter().copied().collect();
+    let mut found = Vec::new();
+    for (name, paths) in types {
+        let (count, limit) = (paths.len(), allowed.get(name).copied().unwrap_or(SAME_NAME_MAX));
+        if count > limit {
+            let paths = paths.join(" ");
+            found.push(format!("{count} types are named {name} (limit: {limit}): {paths}"));
+        }
+    }
+    for (name, limit) in exceptions {
+        let count = types.get(name).map_or(0, Vec::len);
+        if count <= SAME_NAME_MAX {
+            found.push(format!("{name} needs no exception any more"));
+        } else if count < *limit {
+            found.push(format!("the exception for {name} is {limit}, and {count} are enough"));
+        }
+    }
+    found
+}
+
+#[test]
+fn names_of_too_many_types_are_found() {
+    let definitions = [
+        "pub struct State<'a> {",
+        "struct State;",
+        "    pub(in super::super) enum State {",
+        "pub(crate) trait State: Send {",
+        "type State = u8;",
+    ];
+    let others =
+        "impl State {\n    type State = u8;\n}\nfn state(state: State) {}\n// struct State\n";
+    let read =
+        |count: usize| TextFile::new("crates/one/src/a.rs", &definitions[..count].join("\n"));
+    let check = |count, exceptions: &[(&str, usize)]| {
+        let files = [read(count), TextFile::new("crates/one/src/b.rs", others)];
+        violations(&types_by_name(&files), exceptions).len()
+    };
+    assert_eq!((check(4, &[]), check(5, &[]), check(5, &[("State", 5)])), (0, 1, 0));
+    assert_eq!((check(5, &[("State", 6)]), check(4, &[("State", 5)])), (1, 1));
+}

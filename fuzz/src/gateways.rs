@@ -53,12 +53,16 @@ pub fn fastcgi_request(data: &[u8]) {
     let whole = request_in_pieces(input, usize::MAX);
     let cut = request_in_pieces(input, usize::from(step).max(1));
     assert_eq!(whole, cut, "the pieces must not matter");
-    let [Said::Begin(begin), Said::Params(pairs), rest @ ..] = whole.0.as_slice() else { return };
+    let [DecodedMessage::Begin(begin), DecodedMessage::Params(pairs), rest @ ..] =
+        whole.0.as_slice()
+    else {
+        return;
+    };
     let mut out = Vec::new();
     fastcgi::encode::begin_request(*begin, &mut out);
     let borrowed = pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
     fastcgi::encode::params(borrowed, &mut out).expect("what was read can be written");
-    if let [Said::Stdin(body), ..] = rest {
+    if let [DecodedMessage::Stdin(body), ..] = rest {
         for piece in body.chunks(usize::from(step).max(1)) {
             let (header, padding) = fastcgi::encode::stdin_header_padded(piece.len() as u16);
             out.extend_from_slice(&header);
@@ -68,50 +72,54 @@ pub fn fastcgi_request(data: &[u8]) {
     }
     let again = request_in_pieces(&out, usize::MAX);
     assert_eq!(again.1, None);
-    let kept = 2 + usize::from(matches!(rest, [Said::Stdin(_), ..]));
+    let kept = 2 + usize::from(matches!(rest, [DecodedMessage::Stdin(_), ..]));
     assert_eq!(again.0, whole.0[..kept]);
 }
 
 /// An event of a request, with neighbouring pieces of the body put together.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum DecodedMessage {
     Begin(Begin),
     Params(Pairs),
     Stdin(Vec<u8>),
-    Asked(Vec<Vec<u8>>),
+    RequestedValues(Vec<Vec<u8>>),
     Other(app::FastcgiRequestEvent),
 }
 
-fn request_in_pieces(input: &[u8], step: usize) -> (Vec<Said>, Option<FastcgiFault>) {
-    let (mut decoder, mut said) = (RequestDecoder::new(), Vec::new());
+fn request_in_pieces(input: &[u8], step: usize) -> (Vec<DecodedMessage>, Option<FastcgiFault>) {
+    let (mut decoder, mut messages) = (RequestDecoder::new(), Vec::new());
     for piece in input.chunks(step.min(input.len().max(1))) {
         let mut rest = piece;
         loop {
             let step = match decoder.feed(rest) {
                 Ok(step) => step,
-                Err(fault) => return (said, Some(fault)),
+                Err(fault) => return (messages, Some(fault)),
             };
             let Some(event) = step.event else { break };
-            match (event, said.last_mut()) {
-                (app::FastcgiRequestEvent::Stdin(range), Some(Said::Stdin(body))) => {
+            match (event, messages.last_mut()) {
+                (app::FastcgiRequestEvent::Stdin(range), Some(DecodedMessage::Stdin(body))) => {
                     body.extend_from_slice(&rest[range]);
                 }
                 (app::FastcgiRequestEvent::Stdin(range), _) => {
-                    said.push(Said::Stdin(rest[range].to_vec()))
+                    messages.push(DecodedMessage::Stdin(rest[range].to_vec()))
                 }
-                (app::FastcgiRequestEvent::Begin(begin), _) => said.push(Said::Begin(begin)),
+                (app::FastcgiRequestEvent::Begin(begin), _) => {
+                    messages.push(DecodedMessage::Begin(begin))
+                }
                 (app::FastcgiRequestEvent::Params, _) => {
-                    said.push(Said::Params(owned(decoder.params())))
+                    messages.push(DecodedMessage::Params(owned(decoder.params())))
                 }
                 (app::FastcgiRequestEvent::GetValues, _) => {
-                    said.push(Said::Asked(decoder.asked().map(<[u8]>::to_vec).collect()));
+                    messages.push(DecodedMessage::RequestedValues(
+                        decoder.requested().map(<[u8]>::to_vec).collect(),
+                    ));
                 }
-                (other, _) => said.push(Said::Other(other)),
+                (other, _) => messages.push(DecodedMessage::Other(other)),
             }
             rest = &rest[step.consumed..];
         }
     }
-    (said, None)
+    (messages, None)
 }
 
 fn owned<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Pairs {
@@ -229,6 +237,6 @@ pub fn fastcgi_params(data: &[u8]) {
     fastcgi::encode::begin_request(begin, &mut out);
     let borrowed = pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
     fastcgi::encode::params(borrowed, &mut out).expect("short enough");
-    let said = request_in_pieces(&out, usize::MAX);
-    assert_eq!(said, (vec![Said::Begin(begin), Said::Params(pairs)], None));
+    let messages = request_in_pieces(&out, usize::MAX);
+    assert_eq!(messages, (vec![DecodedMessage::Begin(begin), DecodedMessage::Params(pairs)], None));
 }

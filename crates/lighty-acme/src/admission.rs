@@ -85,7 +85,7 @@ impl Admissions {
                 // Names with a valid certificate continue to be served.
                 Err(_) if has_certificate(plan, &name, now_s) => self.demand.admit(&name, now_s),
                 Err(why) => {
-                    self.complain(&name, &why, now_s);
+                    self.log_failure(&name, &why, now_s);
                     self.refuse(&name, now_s + UNASKED_S);
                 }
             }
@@ -162,7 +162,7 @@ impl Admissions {
         self.demand.refuse(name, until_s);
     }
 
-    fn complain(&mut self, name: &str, why: &io::Error, now_s: i64) {
+    fn log_failure(&mut self, name: &str, why: &io::Error, now_s: i64) {
         if now_s.saturating_sub(self.said_s) >= SAY_AGAIN_S {
             self.said_s = now_s;
             (self.say)(true, &format!("acme.on-demand-ask: {name}: {why}"));

@@ -66,8 +66,8 @@ impl Proof {
             ChallengeKind::TlsAlpn01 => {
                 let pem = challenge_certificate(host, key.digest().as_ref());
                 let pem = pem.map_err(OrderError::Tls)?;
-                let asked = address(host).map_or_else(|| host.to_owned(), reverse_name);
-                put(store.handshake_challenge(&asked), pem.as_bytes())
+                let requested = address(host).map_or_else(|| host.to_owned(), reverse_name);
+                put(store.handshake_challenge(&requested), pem.as_bytes())
             }
             ChallengeKind::Dns01 => {
                 let missing = OrderError::Malformed("dns-01 needs acme.dns-hook");

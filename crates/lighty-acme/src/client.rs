@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn refusals_are_told_in_the_authoritys_words_where_it_has_some() {
-        let words = |is_post, status, body: &[u8]| {
+        let message = |is_post, status, body: &[u8]| {
             let status = StatusCode::from_u16(status).expect("a status");
             refusal(is_post, status, body).map(|error| OrderError::from(error).to_string())
         };
         let problem = br#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "closed"}"#;
         let unreadable = Some("the authority answers 503 Service Unavailable".to_owned());
-        assert_eq!(words(false, 503, problem), Some("closed (rateLimited)".to_owned()));
-        assert_eq!(words(true, 400, problem), None, "the library tells badNonce by it");
-        assert_eq!(words(true, 503, b"<html>"), unreadable);
-        assert_eq!(words(false, 503, b""), unreadable);
-        assert_eq!(words(false, 200, b"{"), None);
+        assert_eq!(message(false, 503, problem), Some("closed (rateLimited)".to_owned()));
+        assert_eq!(message(true, 400, problem), None, "the library tells badNonce by it");
+        assert_eq!(message(true, 503, b"<html>"), unreadable);
+        assert_eq!(message(false, 503, b""), unreadable);
+        assert_eq!(message(false, 200, b"{"), None);
     }
 }

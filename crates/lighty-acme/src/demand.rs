@@ -81,7 +81,7 @@ struct DemandedName {
 /// Counters for the status page.
 #[derive(Clone, Copy, Default)]
 struct Counts {
-    asked: u64,
+    queried: u64,
     refused: u64,
     /// Names refused because of the limit.
     full: u64,
@@ -230,7 +230,7 @@ impl Demand {
         let question = |(name, entry): (&String, &mut DemandedName)| {
             entry.state = AdmissionState::Asked;
             let ask = rules.ask.clone().filter(|_| !covers(&rules.names, name));
-            counts.asked += u64::from(ask.is_some());
+            counts.queried += u64::from(ask.is_some());
             AdmissionQuery { name: name.clone(), client: entry.client, ask }
         };
         new.take(most).map(question).collect()
@@ -297,8 +297,8 @@ impl Demand {
         let is_admitted =
             |entry: &&DemandedName| matches!(entry.state, AdmissionState::Admitted { .. });
         let admitted = names.known.values().filter(is_admitted).count() as u64;
-        let Counts { asked, refused, full } = names.counts;
-        [("names", admitted), ("asked", asked), ("refused", refused), ("full", full)]
+        let Counts { queried, refused, full } = names.counts;
+        [("names", admitted), ("asked", queried), ("refused", refused), ("full", full)]
             .map(|(what, value)| (format!("acme.on-demand.{what}"), value.to_string()))
             .into()
     }

@@ -43,12 +43,12 @@ impl fmt::Display for OrderError {
             }
             Self::Protocol(Error::Timeout(_)) => f.write_str("the authority took too long"),
             Self::Protocol(other) => other.fmt(f),
-            Self::Proofs(said) if said.is_empty() => {
+            Self::Proofs(reasons) if reasons.is_empty() => {
                 f.write_str("the authority has refused the order")
             }
-            Self::Proofs(said) => {
+            Self::Proofs(reasons) => {
                 let mut separator = "";
-                said.iter().try_for_each(|(name, problem)| {
+                reasons.iter().try_for_each(|(name, problem)| {
                     write!(f, "{}{name}: ", std::mem::replace(&mut separator, "; "))?;
                     write_problem(f, problem)
                 })

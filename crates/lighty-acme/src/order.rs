@@ -251,8 +251,8 @@ impl Orders<'_> {
                     Identifier::Dns(name) => name.clone(),
                     Identifier::Ip(address) => address.to_string(),
                     _ => {
-                        let words = "the authority asks for something else than a host";
-                        return Err(OrderError::Malformed(words));
+                        let message = "the authority asks for something else than a host";
+                        return Err(OrderError::Malformed(message));
                     }
                 };
                 let hook = (self.options().dns_hook.as_ref(), self.leftovers);
@@ -271,16 +271,16 @@ impl Orders<'_> {
 
 /// The authority's problems with the proofs that it refused.
 async fn refused(order: &mut Order) -> Vec<(String, Problem)> {
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     let mut all = order.authorizations();
     while let Some(Ok(mut authorization)) = all.next().await {
         let name = authorization.identifier().to_string();
         // If the refresh fails, the problems known before are reported.
         let _ = insist!(async { authorization.refresh().await.map(drop) });
         let problems = authorization.challenges.iter().filter_map(|one| one.error.clone());
-        said.extend(problems.map(|problem| (name.clone(), problem)));
+        reasons.extend(problems.map(|problem| (name.clone(), problem)));
     }
-    said
+    reasons
 }
 
 /// The identifier of a host in orders (RFC 8555 section 7.1.4, RFC 8738 section 3).

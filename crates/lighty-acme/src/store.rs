@@ -325,8 +325,8 @@ impl Drop for Reserved {
 }
 
 fn at(path: &Path, error: &io::Error) -> io::Error {
-    let words = format!("{}: {}", path.display(), lighty_io::os_text(error));
-    io::Error::new(error.kind(), words)
+    let message = format!("{}: {}", path.display(), lighty_io::os_text(error));
+    io::Error::new(error.kind(), message)
 }
 
 #[cfg(test)]

@@ -271,9 +271,9 @@ impl<'a> Evaluator<'a> {
         let (Some(field), Some(text)) = (field, text) else { return self.detached(span, parent) };
         match Matcher::compile(&field, cond.op.value, &text, self.means) {
             Ok(matcher) => {
-                if let Some((words, at)) = matcher.notice(&text) {
+                if let Some((detail, at)) = matcher.notice(&text) {
                     let at = self.place_in(&cond.right, &text, at);
-                    self.report(Diagnostic::new(Level::Note, "backtracking", at, words));
+                    self.report(Diagnostic::new(Level::Note, "backtracking", at, detail));
                 }
                 let cond = RawCond { field, op: cond.op.value, text, matcher };
                 self.enter(Some(cond), span, parent, prev)

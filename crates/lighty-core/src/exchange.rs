@@ -299,7 +299,7 @@ impl Exchange {
     fn url_path(&self) -> &[u8] {
         match (&self.served_path[..], &self.asked_path[..]) {
             (b"", b"") => &self.request.path,
-            (b"", asked) => asked,
+            (b"", requested) => requested,
             (served, _) => served,
         }
     }
@@ -442,7 +442,7 @@ impl Exchange {
 
     /// Logs, rate-limited, that a client's request for a WebSocket is refused, and the reason.
     #[cold]
-    pub fn complain_of_upgrade(&self, why: &str) {
+    pub fn log_refused_upgrade(&self, why: &str) {
         let now_s = (self.machine.clock.mono_ms() / 1000) as u32;
         if self.request.fields.list_contains(Known::Upgrade, "websocket")
             && self.machine.refused_upgrades.is_due(now_s)

@@ -208,10 +208,10 @@ fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
 /// Reads a whole response.
 fn receive(stream: &mut impl Read, is_head: bool, bytes_max: usize) -> io::Result<Response<Bytes>> {
     let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let asked = is_head.then_some(lighty_http::Method::Head);
+    let requested = is_head.then_some(lighty_http::Method::Head);
     let (mut input, mut head) = (Vec::new(), ResponseHead::new());
     loop {
-        match parse_response(&input, asked, &ResponseLimits::default(), &mut head) {
+        match parse_response(&input, requested, &ResponseLimits::default(), &mut head) {
             Ok(Head::Complete { consumed }) => {
                 input.drain(..consumed);
                 if !head.is_interim() {
@@ -334,15 +334,15 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let server = std::thread::spawn(move || {
             let (mut client, _) = listener.accept().expect("a client");
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"{}") {
+            let mut requested = Vec::new();
+            while !requested.ends_with(b"{}") {
                 assert!(
-                    more(&mut client, &mut asked, RESPONSE_BYTES_MAX).expect("a request"),
+                    more(&mut client, &mut requested, RESPONSE_BYTES_MAX).expect("a request"),
                     "whole"
                 );
             }
             client.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno").expect("sent");
-            String::from_utf8(asked).expect("text")
+            String::from_utf8(requested).expect("text")
         });
         let request = Request::post(format!("http://x@127.0.0.1:{port}/v1?a=b"))
             .header("Content-Type", "application/json")

@@ -87,8 +87,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The `nth` element from the right over all lines, from 0. With `ForwardedOrigin::hops - 1` it is the entry
-/// of the outermost trusted proxy.
+/// The `nth` element from the right over all lines, from 0. With `ForwardedOrigin::hops - 1` it is
+/// the entry of the outermost trusted proxy.
 #[must_use]
 pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
     let lines = fields.get_all(Known::Forwarded).rev();

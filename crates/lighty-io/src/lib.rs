@@ -54,7 +54,7 @@ pub fn os_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     // The standard library appends the number.
     match text.rsplit_once(" (os error ") {
-        Some((words, _)) => words.to_owned(),
+        Some((message, _)) => message.to_owned(),
         None => text,
     }
 }

@@ -544,7 +544,7 @@ impl SharedLog {
     /// by that.
     fn write(&self, sink: &mut Sink, bytes: &[u8], order: &mut WriterOrders) -> u64 {
         let mut rest = bytes;
-        let mut told = false;
+        let mut reported = false;
         while !rest.is_empty() {
             let error = match sink.write(rest) {
                 Ok(written) => {
@@ -553,8 +553,8 @@ impl SharedLog {
                 }
                 Err(error) => error,
             };
-            if !told {
-                told = true;
+            if !reported {
+                reported = true;
                 report(&format!("log {}: cannot write: {error}", self.name()));
             }
             if order.stop || self.wait_for_retry(order) {

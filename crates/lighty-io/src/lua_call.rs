@@ -116,22 +116,22 @@ pub fn with_host<T>(host: &Rc<dyn ScriptHost>, work: impl FnOnce() -> T) -> T {
 
 /// A reply without a destructor. Its bytes belong to the thread, until the next call of the host.
 #[derive(Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct RawReply {
     pub(crate) kind: HostReplyKind,
     number: i64,
     bytes: *const c_char,
     length: usize,
 }
 
-pub(crate) fn ask(question: impl FnOnce(&dyn ScriptHost, &mut HostReply)) -> Said {
+pub(crate) fn ask(question: impl FnOnce(&dyn ScriptHost, &mut HostReply)) -> RawReply {
     ANSWER.with_borrow_mut(|answer| {
         answer.kind = HostReplyKind::Nil;
         answer.bytes.clear();
         answer.bytes.shrink_to(KEPT_BYTES_MAX);
         HOST.with_borrow(|host| match host {
             Some(host) => {
-                let asked = catch_unwind(AssertUnwindSafe(|| question(&**host, answer)));
-                if let Err(panic) = asked {
+                let outcome = catch_unwind(AssertUnwindSafe(|| question(&**host, answer)));
+                if let Err(panic) = outcome {
                     PANIC.set(Some(panic));
                     answer.error("the server has failed");
                 }
@@ -139,7 +139,7 @@ pub(crate) fn ask(question: impl FnOnce(&dyn ScriptHost, &mut HostReply)) -> Sai
             None => answer.error("there is no request here"),
         });
         let bytes = answer.bytes.as_ptr().cast();
-        Said { kind: answer.kind, number: answer.number, bytes, length: answer.bytes.len() }
+        RawReply { kind: answer.kind, number: answer.number, bytes, length: answer.bytes.len() }
     })
 }
 
@@ -147,19 +147,19 @@ pub(crate) fn ask(question: impl FnOnce(&dyn ScriptHost, &mut HostReply)) -> Sai
 ///
 /// # Safety
 /// As for [`get`]; the host was not called since.
-unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
+unsafe fn push(state: *mut ffi::lua_State, reply: RawReply) -> c_int {
     // SAFETY: as the caller promises. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
-        match said.kind {
+        match reply.kind {
             HostReplyKind::Nil => ffi::lua_pushnil(state),
-            HostReplyKind::Bool => ffi::lua_pushboolean(state, c_int::from(said.number != 0)),
-            HostReplyKind::Number => ffi::lua_pushinteger(state, said.number as ffi::lua_Integer),
+            HostReplyKind::Bool => ffi::lua_pushboolean(state, c_int::from(reply.number != 0)),
+            HostReplyKind::Number => ffi::lua_pushinteger(state, reply.number as ffi::lua_Integer),
             HostReplyKind::Bytes => {
-                ffi::lua_pushlstring(state, said.bytes, said.length);
+                ffi::lua_pushlstring(state, reply.bytes, reply.length);
             }
             HostReplyKind::Error => {
                 ffi::luaL_where(state, 1);
-                ffi::lua_pushlstring(state, said.bytes, said.length);
+                ffi::lua_pushlstring(state, reply.bytes, reply.length);
                 ffi::lua_concat(state, 2);
                 ffi::lua_error(state);
             }
@@ -193,9 +193,9 @@ unsafe extern "C-unwind" fn get(state: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushnil(state);
             return 1;
         };
-        let said = ask(|host, answer| host.get(group, name, answer));
-        lua_hook::book_on(state, QUESTION + (said.length / BYTES_INSTRUCTION) as u64);
-        push(state, said)
+        let reply = ask(|host, answer| host.get(group, name, answer));
+        lua_hook::book_on(state, QUESTION + (reply.length / BYTES_INSTRUCTION) as u64);
+        push(state, reply)
     }
 }
 
@@ -212,11 +212,11 @@ unsafe extern "C-unwind" fn set(state: *mut ffi::lua_State) -> c_int {
             ffi::luaL_checklstring(state, 3, std::ptr::null_mut());
         }
         let (name, value) = (text(state, 2).unwrap_or_default(), text(state, 3));
-        let said = ask(|host, answer| host.set(group, name, value, answer));
+        let reply = ask(|host, answer| host.set(group, name, value, answer));
         let bytes = name.len() + value.map_or(0, <[u8]>::len);
         lua_hook::book_on(state, QUESTION + (bytes / BYTES_INSTRUCTION) as u64);
-        if said.kind == HostReplyKind::Error {
-            push(state, said);
+        if reply.kind == HostReplyKind::Error {
+            push(state, reply);
         }
         0
     }
@@ -452,9 +452,9 @@ unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
                 && (kind == ffi::LUA_TSTRING || kind == ffi::LUA_TNUMBER)
                 && let (Some(name), Some(value)) = (text(state, -2), text(state, -1))
             {
-                let said = ask(|host, answer| host.set(group, name, Some(value), answer));
-                if said.kind == HostReplyKind::Error {
-                    push(state, said);
+                let reply = ask(|host, answer| host.set(group, name, Some(value), answer));
+                if reply.kind == HostReplyKind::Error {
+                    push(state, reply);
                 }
             }
             ffi::lua_settop(state, -2);
@@ -469,19 +469,19 @@ unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
 unsafe fn add_pieces(state: *mut ffi::lua_State, index: c_int) {
     // SAFETY: as the caller promises; the piece is on the stack while its bytes are used.
     unsafe {
-        let mut said = ask(|host, answer| host.set_body(b"", answer));
+        let mut reply = ask(|host, answer| host.set_body(b"", answer));
         let count = ffi::lua_rawlen(state, index) as ffi::lua_Integer;
         for at in 1..=count {
             ffi::lua_rawgeti(state, index, at as _);
-            if said.kind != HostReplyKind::Error
+            if reply.kind != HostReplyKind::Error
                 && let Some(piece) = text(state, -1)
             {
-                said = ask(|host, answer| host.add_body(piece, answer));
+                reply = ask(|host, answer| host.add_body(piece, answer));
             }
             ffi::lua_settop(state, -2);
         }
-        if said.kind == HostReplyKind::Error {
-            push(state, said);
+        if reply.kind == HostReplyKind::Error {
+            push(state, reply);
         }
     }
 }

@@ -212,9 +212,10 @@ unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -
             kb * 1024 + ffi::lua_gc(state, ffi::LUA_GCCOUNTB, 0) as usize
         };
         let can_yield = lua_isyieldable(state) != 0;
-        let mut asked = Interruption { can_yield, instructions, used: used(), cycle_ended: false };
+        let mut interruption =
+            Interruption { can_yield, instructions, used: used(), cycle_ended: false };
         loop {
-            let (verdict, next) = judge(asked);
+            let (verdict, next) = judge(interruption);
             if verdict != HookVerdict::Collect {
                 if next != before {
                     arm(state, next);
@@ -222,7 +223,7 @@ unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -
                 return verdict;
             }
             let cycle_ended = ffi::lua_gc(state, ffi::LUA_GCSTEP, COLLECT_KB) != 0;
-            asked = Interruption { can_yield, instructions: 0, used: used(), cycle_ended };
+            interruption = Interruption { can_yield, instructions: 0, used: used(), cycle_ended };
         }
     }
 }

@@ -76,12 +76,12 @@ impl fmt::Display for SpoolError {
             SpoolError::Full { held_bytes_max } => {
                 write!(f, "{held_bytes_max} bytes are spooled, and no more may be")
             }
-            SpoolError::Dirs(troubles) if troubles.is_empty() => {
+            SpoolError::Dirs(failures) if failures.is_empty() => {
                 f.write_str("there is no directory to spool to")
             }
-            SpoolError::Dirs(troubles) => {
+            SpoolError::Dirs(failures) => {
                 f.write_str("cannot spool")?;
-                troubles.iter().try_for_each(|trouble| write!(f, "; {trouble}"))
+                failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
             }
             SpoolError::Segments => write!(f, "directories failed {SEGMENTS_MAX} times"),
         }
@@ -100,7 +100,7 @@ pub struct Spool {
     released: u64,
     /// A write was started and its result not awaited: its effect on the file is unknown.
     torn: bool,
-    troubles: Vec<SpoolDirFailure>,
+    failures: Vec<SpoolDirFailure>,
 }
 
 /// One file of a spool.
@@ -128,7 +128,7 @@ impl Spool {
             taken: 0,
             released: 0,
             torn: false,
-            troubles: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
@@ -139,15 +139,15 @@ impl Spool {
     /// # Errors
     /// The reason for not storing everything.
     pub async fn append(&mut self, bytes: &mut Bytes) -> Result<(), SpoolError> {
-        let mut troubles = Vec::new();
+        let mut failures = Vec::new();
         while !bytes.is_empty() {
             let room = self.room()?;
             let length = bytes.len().min(WRITE_BYTES_MAX).min(room);
-            let at = self.writable_segment(&mut troubles).await?;
+            let at = self.writable_segment(&mut failures).await?;
             let (written, error) = self.write(at, bytes.slice(..length)).await;
             bytes.advance(written);
             if let Some(error) = error {
-                self.note(self.segments[at].dir, error, &mut troubles);
+                self.note(self.segments[at].dir, error, &mut failures);
             }
         }
         Ok(())
@@ -204,8 +204,8 @@ impl Spool {
 
     /// Failures of directories since the last call, for the log; the spool may have continued in
     /// another one.
-    pub fn take_troubles(&mut self) -> Vec<SpoolDirFailure> {
-        std::mem::take(&mut self.troubles)
+    pub fn take_failures(&mut self) -> Vec<SpoolDirFailure> {
+        std::mem::take(&mut self.failures)
     }
 
     fn room(&self) -> Result<usize, SpoolError> {
@@ -220,12 +220,12 @@ impl Spool {
     /// that has not failed in this attempt.
     async fn writable_segment(
         &mut self,
-        troubles: &mut Vec<SpoolDirFailure>,
+        failures: &mut Vec<SpoolDirFailure>,
     ) -> Result<usize, SpoolError> {
         let options = Rc::clone(&self.options);
         if let Some(last) = self.segments.last()
             && !self.torn
-            && !has_failed(troubles, &options.dirs[last.dir])
+            && !has_failed(failures, &options.dirs[last.dir])
         {
             return Ok(self.segments.len() - 1);
         }
@@ -233,7 +233,7 @@ impl Spool {
             return Err(SpoolError::Segments);
         }
         for (dir, path) in options.dirs.iter().enumerate() {
-            if has_failed(troubles, path) {
+            if has_failed(failures, path) {
                 continue;
             }
             let path = path.clone();
@@ -246,10 +246,10 @@ impl Spool {
                     self.torn = false;
                     return Ok(self.segments.len() - 1);
                 }
-                Err(error) => self.note(dir, error, troubles),
+                Err(error) => self.note(dir, error, failures),
             }
         }
-        Err(SpoolError::Dirs(std::mem::take(troubles)))
+        Err(SpoolError::Dirs(std::mem::take(failures)))
     }
 
     fn drop_empty_segment(&mut self) {
@@ -274,22 +274,22 @@ impl Spool {
     }
 
     /// Records that a directory failed, so that it is not tried again in this attempt.
-    fn note(&mut self, dir: usize, error: io::Error, troubles: &mut Vec<SpoolDirFailure>) {
+    fn note(&mut self, dir: usize, error: io::Error, failures: &mut Vec<SpoolDirFailure>) {
         let path = &self.options.dirs[dir];
         let copy = error.raw_os_error().map_or_else(
             || io::Error::new(error.kind(), error.to_string()),
             io::Error::from_raw_os_error,
         );
-        troubles.push(SpoolDirFailure { dir: path.clone(), error });
+        failures.push(SpoolDirFailure { dir: path.clone(), error });
         // One entry per directory is enough until the list is taken.
-        if self.troubles.iter().all(|trouble| trouble.dir != *path) {
-            self.troubles.push(SpoolDirFailure { dir: path.clone(), error: copy });
+        if self.failures.iter().all(|failure| failure.dir != *path) {
+            self.failures.push(SpoolDirFailure { dir: path.clone(), error: copy });
         }
     }
 }
 
-fn has_failed(troubles: &[SpoolDirFailure], dir: &Path) -> bool {
-    troubles.iter().any(|trouble| trouble.dir == dir)
+fn has_failed(failures: &[SpoolDirFailure], dir: &Path) -> bool {
+    failures.iter().any(|failure| failure.dir == dir)
 }
 
 impl Segment {

@@ -200,16 +200,16 @@ impl StatCache {
     /// Looks up `rel` (no leading slash, no `..`) beneath the root. A hit costs neither a system
     /// call nor an allocation.
     pub fn lookup(&self, root: &Rc<Root>, rel: &[u8], follow: Follow, noatime: bool) -> Lookup {
-        let asked = CacheLookup { root: root.id(), follow, noatime, rel };
+        let lookup = CacheLookup { root: root.id(), follow, noatime, rel };
         self.take_changes();
-        if let Some(entry) = self.hit(root, &asked) {
+        if let Some(entry) = self.hit(root, &lookup) {
             return Lookup::Ready(Ok(entry));
         }
-        if let Some(pending) = self.0.pending.borrow().get(&asked as &dyn AsCacheLookup) {
+        if let Some(pending) = self.0.pending.borrow().get(&lookup as &dyn AsCacheLookup) {
             count(&self.0.counters.joined);
             return Lookup::Wait(Box::pin(Join(pending.clone())));
         }
-        self.look_again_or_load(root, &asked)
+        self.look_again_or_load(root, &lookup)
     }
 
     /// The result of [`lookup`](Self::lookup) if it needs no disk access; `None` if it does, or if
@@ -302,9 +302,9 @@ impl StatCache {
         self.0.files.now_ms()
     }
 
-    fn hit(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
+    fn hit(&self, root: &Root, lookup: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
         let table = self.0.table.borrow();
-        let slot = table.get(asked)?;
+        let slot = table.get(lookup)?;
         let now_ms = self.now_ms();
         slot.referenced.set(true);
         slot.used_ms.set(now_ms);
@@ -353,14 +353,14 @@ impl StatCache {
 
     fn invalidate(&self, root: u64, path: &[u8], below: bool) {
         for load in &*self.0.loading.borrow() {
-            let key = load.key.asked();
+            let key = load.key.lookup();
             if key.root == root && concerns(path, below, key.rel) {
                 load.overtaken.set(true);
             }
         }
         let gone = if below {
             let pick = |slot: &CacheSlot| {
-                let key = slot.key.asked();
+                let key = slot.key.lookup();
                 key.root == root && concerns(path, true, key.rel)
             };
             self.0.table.borrow_mut().remove_where(pick)

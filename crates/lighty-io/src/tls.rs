@@ -8,7 +8,8 @@
 //! - `names`: OpenSSL's names of ciphers; `tickets`: keys of resumed sessions.
 //! - `client_auth`: client certificates; `certificate`: parsing; `stapling`: OCSP responses;
 //!   `compression`: compressed certificates; `key_log`: a log of secrets for debuggers.
-//! - `offer`, `said_hello`: messages about a failed handshake; `key_fault`: about an unusable key.
+//! - `offer`, `received_hello`: messages about a failed handshake; `key_fault`: about an unusable
+//!   key.
 //! - `local_authority`: certificates for local sites; `signing`: keys and signing requests.
 //! - `client_policy` and `client_handshake`
 //!   ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) replace `policy` and
@@ -38,8 +39,8 @@ mod on_demand;
 mod pem_file;
 mod policy;
 mod ramp;
+mod received_hello;
 mod record;
-mod said_hello;
 #[cfg(feature = "acme")]
 mod signing;
 #[cfg(not(feature = "acme"))]

@@ -583,7 +583,7 @@ fn longest_turn(source: &str) -> Result<Duration, String> {
         }
     };
     let named = ["magnet.max-memory", "too many nested", "stack overflow", "goes back too often"];
-    let is_named = named.iter().any(|words| failure.text.contains(words));
+    let is_named = named.iter().any(|message| failure.text.contains(message));
     if failure.limit.is_none() && !is_named {
         return Err(format!("{source}: {}", failure.text));
     }

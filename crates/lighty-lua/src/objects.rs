@@ -155,7 +155,7 @@ impl<R: Requests> Current<R> {
 impl<R: Requests> ScriptHost for Current<R> {
     fn get(&self, group: usize, name: &[u8], answer: &mut HostReply) {
         let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
-        let asked = self.request.with(|request| match request.get(*group, name) {
+        let outcome = self.request.with(|request| match request.get(*group, name) {
             Ok(ScriptValue::Nil) => {}
             Ok(ScriptValue::Bool(value)) => answer.bool(value),
             Ok(ScriptValue::Int(number)) => answer.number(number),
@@ -167,7 +167,7 @@ impl<R: Requests> ScriptHost for Current<R> {
             Ok(ScriptValue::Bytes(Cow::Owned(bytes))) => answer.own_bytes(bytes),
             Err(error) => answer.error(&error.to_string()),
         });
-        if asked.is_none() {
+        if outcome.is_none() {
             answer.error(OUTSIDE);
         }
     }

@@ -155,7 +155,8 @@ impl Dictionary {
     /// Adds to a number, which keeps its expiry. A missing entry starts at `first`, for `ttl_ms`.
     ///
     /// # Errors
-    /// As for [`set`](Self::set); [`SharedWriteError::Missing`] without `first`; [`SharedWriteError::NoNumber`].
+    /// As for [`set`](Self::set); [`SharedWriteError::Missing`] without `first`;
+    /// [`SharedWriteError::NoNumber`].
     pub fn incr(
         &self,
         key: &[u8],

@@ -137,7 +137,7 @@ async fn respond(
 ) -> Result<Step<'static>, FaultReport> {
     let upgrade = own.upgrade && ex.request.upgrade;
     if ex.request.upgrade && !upgrade {
-        ex.complain_of_upgrade("cgi.upgrade is off here");
+        ex.log_refused_upgrade("cgi.upgrade is off here");
     }
     ex.response.maker = Maker::Program;
     if !ex.request.upgrade {

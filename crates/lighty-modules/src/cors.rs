@@ -72,8 +72,8 @@ impl CorsSettings {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let origin = origin(request).filter(|origin| self.origins.allow(origin));
         if origin.is_none() {
-            let asked = request.get(Known::Origin).unwrap_or_default();
-            return Some(format!("cors.allow-origin has no {}", text(asked)));
+            let requested = request.get(Known::Origin).unwrap_or_default();
+            return Some(format!("cors.allow-origin has no {}", text(requested)));
         }
         let method = request.get_named(REQUEST_METHOD).unwrap_or_default();
         let is_method = |allowed: &str| allowed == "*" || allowed.as_bytes() == method;

@@ -145,8 +145,9 @@ fn parse_terms(value: &Value, ctx: &CompileCtx) -> Result<Terms, Reject> {
         let term = parse_term(text).map_err(|bad| bad.reject(text).at(item.span))?;
         let seconds = term.seconds.clamp(0, TERM_SECONDS_MAX);
         if seconds != term.seconds {
-            let words = if seconds == 0 { "less than no time" } else { "more than 68 years" };
-            let used = format!("has {text:?}: is {words}, in place of which {seconds} s are used");
+            let message = if seconds == 0 { "less than no time" } else { "more than 68 years" };
+            let used =
+                format!("has {text:?}: is {message}, in place of which {seconds} s are used");
             ctx.warn(Reject::new(used).at(item.span));
         }
         Ok((Box::from(prefix), Term { seconds, ..term }))

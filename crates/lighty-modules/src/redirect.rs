@@ -95,8 +95,8 @@ impl Module for Redirect {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         let may = ex.generation.asks_physical && !ex.state.authorizes_served && !keeps_error(ex);
-        let mut asked = ex.ext::<AppliedRules>().into_iter().flat_map(|asked| &asked.0);
-        if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
+        let mut earlier = ex.ext::<AppliedRules>().into_iter().flat_map(|earlier| &earlier.0);
+        if !may || own.rules.is_empty() || earlier.any(|rules| rules.is(&own.rules)) {
             return Step::Next;
         }
         redirect(ex, own)

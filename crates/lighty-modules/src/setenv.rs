@@ -235,16 +235,16 @@ fn parse_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     pairs.retain(|(name, _)| {
         let is_name = !name.is_empty() && name.bytes().all(is_token);
         if !is_name {
-            let words = format!("has {name:?}, which is no name of a field and is left out");
-            ctx.warn(Reject::new(words));
+            let message = format!("has {name:?}, which is no name of a field and is left out");
+            ctx.warn(Reject::new(message));
         }
         is_name
     });
     pairs.retain(|(name, text)| {
         let is_text = !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t');
         if !is_text {
-            let words = format!("has a control character in the value of {name:?}");
-            ctx.warn(Reject::new(format!("{words}, which is left out")));
+            let message = format!("has a control character in the value of {name:?}");
+            ctx.warn(Reject::new(format!("{message}, which is left out")));
         }
         is_text
     });

@@ -84,8 +84,8 @@ impl Module for SimpleVhost {
         if own.debug > 0 {
             let mut tried = Vec::new();
             candidate(ex, 0, &mut tried);
-            let words = format!("simple-vhost looks for {}", String::from_utf8_lossy(&tried));
-            ex.log(lighty_core::Level::Notice, &words);
+            let message = format!("simple-vhost looks for {}", String::from_utf8_lossy(&tried));
+            ex.log(lighty_core::Level::Notice, &message);
         }
         pipeline::choose_docroot(ex, candidate)
     }
@@ -94,8 +94,8 @@ impl Module for SimpleVhost {
 /// Writes the directory of the request's host, then that of the default host.
 fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
     let own = ex.settings.module::<SimpleVhostSettings>();
-    let asked = host::as_directory(&ex.request.authority);
-    let names = [asked, Some(own.default_host.as_bytes()).filter(|name| !name.is_empty())];
+    let requested = host::as_directory(&ex.request.authority);
+    let names = [requested, Some(own.default_host.as_bytes()).filter(|name| !name.is_empty())];
     let Some(name) = names.into_iter().flatten().nth(attempt) else { return false };
     for part in [own.server_root.as_bytes(), name, own.document_root.as_bytes()] {
         push_path(out, part);

@@ -4,8 +4,8 @@
 //! a line in 1.5's format (`debug.log-timing`), as a log message about slow requests, and as the
 //! response field `Server-Timing`. The access log and traces show them too.
 
+mod message;
 mod settings;
-mod words;
 
 use std::cell::Cell;
 
@@ -62,7 +62,7 @@ impl Module for Timing {
         // Ends the span under way, so that its time up to now is included.
         let span = ex.begin_span(Span::Rules);
         ex.begin_span(span);
-        let value = words::server_timing(&ex.stages);
+        let value = message::server_timing(&ex.stages);
         ex.response.fields.push(b"Server-Timing", value.as_bytes());
         Step::Next
     }
@@ -70,7 +70,7 @@ impl Module for Timing {
     fn done(&self, ex: &Exchange) {
         let own = ex.settings.module::<TimingSettings>();
         if own.is_logged {
-            ex.log(Level::Notice, &words::line(&ex.stages, write_start_us(ex)));
+            ex.log(Level::Notice, &message::line(&ex.stages, write_start_us(ex)));
         }
         let total_us = ex.stages.total_us();
         if own.slow_ms > 0 && total_us > u64::from(own.slow_ms) * 1_000 {
@@ -91,7 +91,7 @@ impl Timing {
         let untold = lines.saturating_sub(SLOW_LINES_MAX);
         let count = if second_s == now_s { lines + 1 } else { 1 };
         self.lines.set((now_s, count));
-        let mut text = words::slow(ex);
+        let mut text = message::slow(ex);
         if second_s != now_s && untold > 0 {
             text += &format!(" ({untold} further slow requests were not told)");
         }

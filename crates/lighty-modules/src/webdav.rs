@@ -284,7 +284,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> 
     }
     log_xml(ex, &bytes);
     let document = xml::Document::read(&bytes);
-    document.map(Some).map_err(|words| DavError::fault(Fault::DavXml, words))
+    document.map(Some).map_err(|text| DavError::fault(Fault::DavXml, text))
 }
 
 /// Logs XML for `webdav.log-xml`.

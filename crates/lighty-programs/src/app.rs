@@ -200,7 +200,7 @@ async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &SharedAppl
             Signal::Stop | Signal::GracefulStop | Signal::Reload => return,
             Signal::Report => {
                 let lines = shared.application.statistics();
-                lines.iter().for_each(|line| crate::complain(shared.name, line));
+                lines.iter().for_each(|line| crate::print_error(shared.name, line));
             }
             Signal::ReopenLogs => {}
         }

@@ -22,7 +22,7 @@ pub mod timing_plot;
 pub mod top;
 
 /// Writes a line to standard error, for programs without a log.
-pub(crate) fn complain(program: &str, text: &dyn std::fmt::Display) {
+pub(crate) fn print_error(program: &str, text: &dyn std::fmt::Display) {
     use std::io::Write;
     // Without standard error the message is lost.
     let _ = writeln!(std::io::stderr(), "{program}: {text}");

@@ -93,8 +93,8 @@ pub fn run(options: &LoadTestOptions, progress: &LoadProgress) -> io::Result<Tal
     let is_elsewhere =
         |url: &&LoadUrl| (url.tls, &url.host, url.port) != (first.tls, &first.host, first.port);
     if let Some(other) = options.urls.iter().find(is_elsewhere) {
-        let words = format!("{} and {} are two servers", first.authority, other.authority);
-        return Err(io::Error::other(words));
+        let message = format!("{} and {} are two servers", first.authority, other.authority);
+        return Err(io::Error::other(message));
     }
     if !is_token(options.method.as_bytes()) {
         return Err(io::Error::other(format!("{}: no method", options.method)));
@@ -109,7 +109,7 @@ pub fn run(options: &LoadTestOptions, progress: &LoadProgress) -> io::Result<Tal
         target,
         policy: policy.map(Arc::new),
         is_http2: options.http2,
-        trouble: FirstDialError::default(),
+        first_error: FirstDialError::default(),
     };
     let quota = Quota::new(options.until.requests);
     let threads_count = options.threads.clamp(1, options.connections.max(1));
@@ -133,7 +133,7 @@ pub fn run(options: &LoadTestOptions, progress: &LoadProgress) -> io::Result<Tal
         let part = thread.join().map_err(|_| io::Error::other("a thread panicked"))??;
         tally.merge(&part);
     }
-    tally.trouble = dial.trouble.take();
+    tally.first_error = dial.first_error.take();
     Ok(tally)
 }
 
@@ -146,8 +146,8 @@ fn reserve_descriptors(connections: usize) -> io::Result<()> {
     if allowed < wanted {
         allowed = raise_max_files(Some(wanted))?;
     }
-    let words = too_few(connections, wanted, allowed);
-    words.map_or(Ok(()), |words| Err(io::Error::other(words)))
+    let message = too_few(connections, wanted, allowed);
+    message.map_or(Ok(()), |message| Err(io::Error::other(message)))
 }
 
 fn too_few(connections: usize, wanted: u64, allowed: u64) -> Option<String> {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn too_few_descriptors_are_told() {
         assert_eq!(too_few(10, 74, 74), None);
-        let words = too_few(10, 74, 73).expect("one is missing");
-        assert_eq!(words, "10 connections need 74 descriptors, and 73 are allowed (ulimit -n)");
+        let message = too_few(10, 74, 73).expect("one is missing");
+        assert_eq!(message, "10 connections need 74 descriptors, and 73 are allowed (ulimit -n)");
     }
 }

@@ -42,12 +42,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(Asked::Version) => return print(options::VERSION, 0),
         Err(options::Misuse::Empty) => return print(options::USAGE, FAILED),
         Err(misuse) => {
-            crate::complain(NAME, &misuse.to_string());
+            crate::print_error(NAME, &misuse.to_string());
             return if misuse.is_syntax() { print(options::USAGE, 0) } else { FAILED };
         }
     };
     spawn(&options).unwrap_or_else(|refusal| {
-        crate::complain(NAME, &refusal.to_string());
+        crate::print_error(NAME, &refusal.to_string());
         FAILED
     })
 }
@@ -80,7 +80,7 @@ fn spawn(options: &Options) -> Result<u8, Refusal> {
             return Ok(0);
         }
         let error = program.replace_us();
-        crate::complain(NAME, &format!("exec failed: {}", os_text(&error)));
+        crate::print_error(NAME, &format!("exec failed: {}", os_text(&error)));
         return Ok(code_of(&error));
     }
     start(&program, options.forks, pid_file.as_mut())
@@ -204,7 +204,7 @@ fn start(
                 let _ = io::stdout().lock().write_all(line.as_bytes());
             }
             Outcome::Ended(words, its) => {
-                crate::complain(NAME, &words);
+                crate::print_error(NAME, &words);
                 code = its;
             }
         }
@@ -219,9 +219,9 @@ fn start(
 /// error, so an error of `exec` is shown.
 fn complain_of_output(error: &io::Error, exec: Option<&io::Error>) {
     let text = "couldn't open and redirect stdout/stderr to '/dev/null'";
-    crate::complain(NAME, &format!("{text}: {}", os_text(error)));
+    crate::print_error(NAME, &format!("{text}: {}", os_text(error)));
     if let Some(error) = exec {
-        crate::complain(NAME, &format!("exec failed: {}", os_text(error)));
+        crate::print_error(NAME, &format!("exec failed: {}", os_text(error)));
     }
 }
 

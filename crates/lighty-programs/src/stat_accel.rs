@@ -43,8 +43,8 @@ impl StatAccel {
     /// The number of threads in the environment variable. 0 and invalid numbers give the default.
     #[must_use]
     pub fn threads_of(variable: Option<&str>) -> usize {
-        let asked = variable.and_then(|text| text.trim().parse().ok());
-        asked.filter(|count| *count > 0).unwrap_or(THREADS_DEFAULT).min(THREADS_MAX)
+        let requested = variable.and_then(|text| text.trim().parse().ok());
+        requested.filter(|count| *count > 0).unwrap_or(THREADS_DEFAULT).min(THREADS_MAX)
     }
 }
 

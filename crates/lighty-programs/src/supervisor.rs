@@ -232,11 +232,11 @@ async fn supervise(
         tokio::task::spawn_local(async move { pinged.keep_pinging(&ping).await });
     }
     if let Some(control) = control {
-        let asked = Rc::clone(&supervisor);
+        let answering = Rc::clone(&supervisor);
         tokio::task::spawn_local(async move {
             loop {
                 let caller = control.next().await;
-                tokio::task::spawn_local(Rc::clone(&asked).answer(caller));
+                tokio::task::spawn_local(Rc::clone(&answering).answer(caller));
             }
         });
     }
@@ -244,8 +244,8 @@ async fn supervise(
         match signals.next().await {
             Signal::Stop | Signal::GracefulStop => break,
             Signal::ReopenLogs | Signal::Reload => {
-                let told = Rc::clone(&supervisor);
-                tokio::task::spawn_local(async move { drop(told.replace_in_turn().await) });
+                let replacer = Rc::clone(&supervisor);
+                tokio::task::spawn_local(async move { drop(replacer.replace_in_turn().await) });
             }
             Signal::Report => supervisor.crew.say(&supervisor.crew.status()),
         }

@@ -190,13 +190,13 @@ impl Serving<'_> {
                     }
                     return self.respond(call, connection);
                 }
-                Err(trouble) => {
-                    self.failed_client_span(trouble.words());
+                Err(failure) => {
+                    self.failed_client_span(failure.words());
                     if call.has_met_busy() {
                         self.suspect(&connection);
                     }
-                    let unread = self.went_unread(&trouble, &call, &connection).await;
-                    self.decide(trouble, unread, connection, began_ms)?;
+                    let unread = self.went_unread(&failure, &call, &connection).await;
+                    self.decide(failure, unread, connection, began_ms)?;
                     let words = std::mem::take(&mut call.words);
                     call.clear();
                     call.words = words;
@@ -493,11 +493,11 @@ impl Serving<'_> {
         call.may_meet_busy(may_be_busy && may_suspect());
         self.open(call, connection)
             .map_err(|fault| CallFailure::Backend { fault, silent: false })?;
-        let asked = match self.upstream.is_spawned {
+        let exchanged = match self.upstream.is_spawned {
             true => Box::pin(self.ask_program(call, connection)).await,
             false => self.ask_opened(call, connection).await,
         };
-        asked.map_err(|trouble| match trouble {
+        exchanged.map_err(|failure| match failure {
             CallFailure::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
                 if let Some(ending) = connection.ending() {
                     fault = ending.before_head();
@@ -520,7 +520,7 @@ impl Serving<'_> {
         let address = Arc::clone(&connection.permit.address);
         tokio::select! {
             biased;
-            asked = self.ask_opened(call, connection) => asked,
+            exchanged = self.ask_opened(call, connection) => exchanged,
             () = address.broken() => {
                 let fault = FaultReport::new(Fault::BackendsDown, "its program ends at every start");
                 Err(CallFailure::Backend { fault, silent: true })
@@ -585,7 +585,7 @@ impl Serving<'_> {
             proxy_header::push(self.ex, version, out);
         }
         if self.ex.request.upgrade && !self.route.request.upgrade {
-            self.ex.complain_of_upgrade("proxy-core.upgrade is off here");
+            self.ex.log_refused_upgrade("proxy-core.upgrade is off here");
         }
         let upstream_request = crate::request::upstream_request::UpstreamRequest {
             ex: self.ex,
@@ -611,7 +611,7 @@ impl Serving<'_> {
         }
         // The JDK's client announces a body of no bytes.
         if !self.upload.is_none() && self.upload.announced() != Some(0) {
-            self.ex.complain_of_upgrade("its request has a body, which a tunnel would cut off");
+            self.ex.log_refused_upgrade("its request has a body, which a tunnel would cut off");
             return false;
         }
         self.carries_upgrade(connection)
@@ -623,7 +623,7 @@ impl Serving<'_> {
             Protocol::Http { .. } => true,
             Protocol::Http2 {} if !connection.takes_connect() => {
                 let text = &connection.permit.address.spec.text;
-                self.ex.complain_of_upgrade(&format!(
+                self.ex.log_refused_upgrade(&format!(
                     "backend {text} does not take extended CONNECT (RFC 8441)"
                 ));
                 false

@@ -244,10 +244,10 @@ fn every_directive_arrives_where_it_belongs() {
 
 #[test]
 fn checks_of_backends_that_speak_http2_are_of_http2() {
-    let check = |words: &str| {
+    let check = |message: &str| {
         let text = format!(
             "proxy-core.protocol = \"h2\"\nproxy-core.backends = ( \"a\" )\n\
-             proxy-core.check = ( {words} )"
+             proxy-core.check = ( {message} )"
         );
         let route = ProxySettings::routes(&settings(&text)).core.clone().expect("a route");
         route.upstream.health.check.clone().expect("a check").kind
@@ -259,9 +259,9 @@ fn checks_of_backends_that_speak_http2_are_of_http2() {
     );
     for service in ["", "a.B", &"s".repeat(127)] {
         let kind = CheckKind::Grpc { service: service.into(), host: "app".into() };
-        let words =
+        let message =
             format!("\"type\" => \"grpc\", \"host\" => \"app\", \"service\" => \"{service}\"");
-        assert_eq!(check(&words), kind);
+        assert_eq!(check(&message), kind);
     }
     let long = format!(
         "proxy-core.check = ( \"type\" => \"grpc\", \"service\" => \"{}\" )",

@@ -35,7 +35,7 @@ fn backend(address: stats::AddressFigures) -> BackendReport {
     BackendReport {
         address: address.text.to_string(),
         state: address.state.word(),
-        why: address.trouble.map_or_else(String::new, |why| why.to_string()),
+        why: address.last_failure.map_or_else(String::new, |why| why.to_string()),
         in_use: address.load,
         idle: address.idle,
         requests: address.requests,

@@ -96,7 +96,7 @@ struct SharedBackend {
 struct BackendState {
     sockets: Vec<Weak<TcpStream>>,
     threads: Vec<JoinHandle<()>>,
-    asked: Vec<RequestSeen>,
+    requests: Vec<RequestSeen>,
     heard: Vec<Vec<u8>>,
 }
 
@@ -148,8 +148,8 @@ impl Backend {
     #[must_use]
     pub fn replying(answer: impl Fn(&RequestSeen) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::start(move |peer| {
-            while let Some(asked) = peer.request() {
-                let answer = answer(&asked);
+            while let Some(requests) = peer.request() {
+                let answer = answer(&requests);
                 if answer.is_empty() || !peer.send(answer) {
                     return;
                 }
@@ -223,14 +223,14 @@ impl Backend {
 
     /// All requests so far, in the order in which their heads were complete.
     #[must_use]
-    pub fn asked(&self) -> Vec<RequestSeen> {
-        self.shared.state().asked.clone()
+    pub fn requests(&self) -> Vec<RequestSeen> {
+        self.shared.state().requests.clone()
     }
 
     /// Requests for this target.
     #[must_use]
-    pub fn asked_for(&self, target: &str) -> Vec<RequestSeen> {
-        self.asked().into_iter().filter(|asked| asked.target() == target).collect()
+    pub fn requests_for(&self, target: &str) -> Vec<RequestSeen> {
+        self.requests().into_iter().filter(|requests| requests.target() == target).collect()
     }
 
     /// The bytes of each connection as received, up to a megabyte each.
@@ -352,32 +352,33 @@ impl Peer {
             }
         };
         let head: Vec<u8> = self.pending.drain(..end + 4).take(end).collect();
-        let asked = RequestSeen {
+        let requests = RequestSeen {
             head: String::from_utf8_lossy(&head).into_owned(),
             connection: self.number,
             at: Some(Instant::now()),
             ..RequestSeen::default()
         };
-        self.shared.state().asked.push(asked.clone());
-        Some(asked)
+        self.shared.state().requests.push(requests.clone());
+        Some(requests)
     }
 
     /// Reads a request with its body; `None` if the connection ends before.
     pub fn request(&mut self) -> Option<RequestSeen> {
-        let at = self.shared.state().asked.len();
-        let mut asked = self.head()?;
-        if asked.field("Transfer-Encoding").is_some() {
-            (asked.body, asked.trailers) = self.chunked()?;
-        } else if let Some(length) = asked.field("Content-Length") {
-            asked.body = self.read_exact(length.parse().expect("a length"))?;
+        let at = self.shared.state().requests.len();
+        let mut requests = self.head()?;
+        if requests.field("Transfer-Encoding").is_some() {
+            (requests.body, requests.trailers) = self.chunked()?;
+        } else if let Some(length) = requests.field("Content-Length") {
+            requests.body = self.read_exact(length.parse().expect("a length"))?;
         }
         let mut state = self.shared.state();
-        let mine = state.asked[at..].iter_mut().find(|known| known.connection == asked.connection);
+        let mine =
+            state.requests[at..].iter_mut().find(|known| known.connection == requests.connection);
         if let Some(mine) = mine {
-            mine.clone_from(&asked);
+            mine.clone_from(&requests);
         }
         drop(state);
-        Some(asked)
+        Some(requests)
     }
 
     fn chunked(&mut self) -> Option<(Vec<u8>, Vec<String>)> {
@@ -489,8 +490,8 @@ impl Peer {
 
     /// Responds to every request of the connection.
     pub fn respond_to_all(&mut self, body: &str) {
-        while let Some(asked) = self.request() {
-            if asked.method() == "HEAD" {
+        while let Some(requests) = self.request() {
+            if requests.method() == "HEAD" {
                 self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
             } else {
                 self.answer(body);

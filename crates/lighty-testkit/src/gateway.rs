@@ -24,9 +24,9 @@ impl Gateway {
     #[must_use]
     pub fn telling_variables(self) -> Backend {
         Backend::start(move |peer| {
-            if let Some(mut told) = self.read(peer) {
-                told.sort();
-                peer.send(self.respond(&told));
+            if let Some(mut received) = self.read(peer) {
+                received.sort();
+                peer.send(self.respond(&received));
             }
         })
     }
@@ -50,8 +50,8 @@ impl Gateway {
         }
     }
 
-    fn respond(self, told: &Variables) -> Vec<u8> {
-        let lines: Vec<u8> = told
+    fn respond(self, received: &Variables) -> Vec<u8> {
+        let lines: Vec<u8> = received
             .iter()
             .flat_map(|(name, value)| [name, &b"="[..], value, b"\n"].concat())
             .collect();
@@ -119,12 +119,12 @@ fn read_fastcgi(peer: &mut Peer) -> Option<Variables> {
         }
     }
     let mut rest = &params[..];
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     while !rest.is_empty() {
         let (name, value) = (length(&mut rest), length(&mut rest));
-        told.push((take(&mut rest, name), take(&mut rest, value)));
+        received.push((take(&mut rest, name), take(&mut rest, value)));
     }
-    Some(told)
+    Some(received)
 }
 
 /// Reads a FastCGI length: one byte, or four with the first one marked.
@@ -164,25 +164,25 @@ fn read_uwsgi(peer: &mut Peer) -> Option<Variables> {
     let head = peer.read_exact(4)?;
     let block = peer.read_exact(usize::from(u16::from_le_bytes([head[1], head[2]])))?;
     let mut rest = &block[..];
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     while !rest.is_empty() {
         let mut word = || {
             let length = take(&mut rest, 2);
             take(&mut rest, usize::from(u16::from_le_bytes([length[0], length[1]])))
         };
-        told.push((word(), word()));
+        received.push((word(), word()));
     }
-    Some(told)
+    Some(received)
 }
 
 fn read_ajp13(peer: &mut Peer) -> Option<Variables> {
     let head = peer.read_exact(4)?;
     let packet = peer.read_exact(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
     let mut rest = &packet[1..];
-    let mut told: Variables = vec![(b"method".to_vec(), take(&mut rest, 1))];
-    told[0].1[0] += b'0';
+    let mut received: Variables = vec![(b"method".to_vec(), take(&mut rest, 1))];
+    received[0].1[0] += b'0';
     for name in ["protocol", "uri", "remote_addr", "remote_host", "server_name"] {
-        told.push((name.into(), ajp_string(&mut rest)));
+        received.push((name.into(), ajp_string(&mut rest)));
     }
     take(&mut rest, 3);
     let fields = number(&mut rest);
@@ -191,22 +191,22 @@ fn read_ajp13(peer: &mut Peer) -> Option<Variables> {
             0xa0 => format!("field {:04x}", number(&mut rest)).into(),
             _ => [&b"field "[..], &ajp_string(&mut rest)].concat(),
         };
-        told.push((name, ajp_string(&mut rest)));
+        received.push((name, ajp_string(&mut rest)));
     }
     while rest.first().is_some_and(|code| *code != 0xff) {
         let name = match take(&mut rest, 1)[0] {
             // The only numeric attribute.
             11 => {
                 let bits = number(&mut rest).to_string();
-                told.push((b"attribute 0b".to_vec(), bits.into()));
+                received.push((b"attribute 0b".to_vec(), bits.into()));
                 continue;
             }
             10 => [&b"attribute "[..], &ajp_string(&mut rest)].concat(),
             code => format!("attribute {code:02x}").into(),
         };
-        told.push((name, ajp_string(&mut rest)));
+        received.push((name, ajp_string(&mut rest)));
     }
-    Some(told)
+    Some(received)
 }
 
 fn number(rest: &mut &[u8]) -> u16 {

@@ -333,14 +333,14 @@ fn text(path: &Path) -> &str {
 /// Runs a command to its end; panics with its error output if it fails.
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {printed}");
 }
 
 /// The output lines of a command; panics with its errors if it fails.
 fn lines_of(command: &mut Command) -> Vec<String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let (said, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(error));
-    said.lines().map(str::to_owned).collect()
+    let (printed, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(error));
+    printed.lines().map(str::to_owned).collect()
 }

@@ -87,17 +87,17 @@ mod tests {
         // More busy threads than processors, so that some wait. There is no process 0, so only this
         // test's threads are counted.
         let threads = 2 + std::thread::available_parallelism().map_or(1, usize::from);
-        let (before, told) = (waited(0), AtomicBool::new(false));
+        let (before, is_done) = (waited(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    while !told.load(Ordering::Relaxed) {
+                    while !is_done.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
                     }
                 });
             }
             let waits = wait_until(Duration::from_secs(60), || waited(0) > before);
-            told.store(true, Ordering::Relaxed);
+            is_done.store(true, Ordering::Relaxed);
             assert!(waits);
         });
     }

@@ -11,7 +11,7 @@ use crate::failure::CommandFailure;
 
 /// Shows certificates, or has them renewed or revoked.
 pub(crate) fn run(config: &Config<Settings>, what: &Cert) -> Result<(), CommandFailure> {
-    let said = match what {
+    let output = match what {
         Cert::List => certificates::list(config).map_err(CommandFailure::of)?,
         Cert::Show { name } => certificates::show(config, name).map_err(CommandFailure::of)?,
         Cert::Renew { names } => {
@@ -26,6 +26,6 @@ pub(crate) fn run(config: &Config<Settings>, what: &Cert) -> Result<(), CommandF
         }
         Cert::Rollover => certificates::roll_over(config).map_err(CommandFailure::of)?,
     };
-    std::io::stdout().write_all(said.as_bytes())?;
+    std::io::stdout().write_all(output.as_bytes())?;
     Ok(())
 }

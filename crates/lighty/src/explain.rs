@@ -61,11 +61,16 @@ pub(crate) fn print(
 
 /// Returns the name of the request's listener: the one on the command line, or the one with the
 /// URL's port.
-fn listener(config: &Config<Settings>, said: Option<&str>, host: &str, scheme: &str) -> String {
+fn listener(
+    config: &Config<Settings>,
+    socket_text: Option<&str>,
+    host: &str,
+    scheme: &str,
+) -> String {
     let default = if scheme == "https" { 443 } else { 80 };
     let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(default);
-    let found = if said.is_none() { listeners::at_port(config, port) } else { None };
-    found.unwrap_or_else(|| listeners::name(config, said))
+    let found = if socket_text.is_none() { listeners::at_port(config, port) } else { None };
+    found.unwrap_or_else(|| listeners::name(config, socket_text))
 }
 
 /// Describes the result of the request.

@@ -203,8 +203,8 @@ fn load_options(what: &LoadArguments) -> Result<LoadTestOptions, CommandFailure>
     };
     let urls = lines.iter().map(url).collect::<Result<Vec<_>, _>>()?;
     let field = |text: &String| {
-        let words = || format!("{text}: no field, as in \"Accept: text/html\"");
-        load::parse_field(text).ok_or_else(|| CommandFailure::of(words()))
+        let message = || format!("{text}: no field, as in \"Accept: text/html\"");
+        load::parse_field(text).ok_or_else(|| CommandFailure::of(message()))
     };
     let read = |path: &PathBuf| {
         std::fs::read(path)
@@ -329,11 +329,11 @@ fn listening(site: &ProgramSite) -> Result<ApplicationSocket, CommandFailure> {
 /// Runs the supervisor of FastCGI workers, or sends a request to a running one.
 fn spawn(spawn: &Spawn) -> Result<(), CommandFailure> {
     use std::io::Write;
-    let asked = spawn.restart.as_deref().map(|file| (file, "restart"));
-    let asked = asked.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));
-    if let Some((pid_file, request)) = asked {
-        let said = supervisor::ask(pid_file, request).map_err(CommandFailure::of)?;
-        writeln!(std::io::stdout(), "{said}")?;
+    let order = spawn.restart.as_deref().map(|file| (file, "restart"));
+    let order = order.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));
+    if let Some((pid_file, request)) = order {
+        let reply = supervisor::ask(pid_file, request).map_err(CommandFailure::of)?;
+        writeln!(std::io::stdout(), "{reply}")?;
         return Ok(());
     }
     let address = spawn.listen.as_deref().unwrap_or_default();

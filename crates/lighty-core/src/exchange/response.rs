@@ -148,7 +148,7 @@ mod tests {
         fields.push(b"Content-Type", b"text/plain");
         fields.push(b"Set-Cookie", b"b=2");
         response.take_fields(&mut fields);
-        let said: Vec<_> = response.fields.iter().map(|(_, value)| value.to_vec()).collect();
-        assert_eq!(said, [&b"before"[..], b"a=1", b"text/plain", b"b=2"]);
+        let values: Vec<_> = response.fields.iter().map(|(_, value)| value.to_vec()).collect();
+        assert_eq!(values, [&b"before"[..], b"a=1", b"text/plain", b"b=2"]);
     }
 }

@@ -105,8 +105,9 @@ mod tests {
         trace.leave(Some(Arc::clone(&a)), true, &ask(0, 10, 400));
         trace.leave(Some(Arc::clone(&b)), true, &ask(500, 600, 603));
         trace.leave(Some(Arc::clone(&a)), true, &ask(700, 701, 702));
-        let told: Vec<_> = trace.earlier.iter().map(|one| (one.failed, one.took_us())).collect();
-        assert_eq!(told, [(2, 402), (1, 103)]);
+        let reported: Vec<_> =
+            trace.earlier.iter().map(|one| (one.failed, one.took_us())).collect();
+        assert_eq!(reported, [(2, 402), (1, 103)]);
         let stages = ask(800, 800, 850);
         let of = |span| (stages.span_us(span), trace.earlier_us(span));
         assert_eq!(of(Span::Connect), (Some(111), 111));

@@ -85,12 +85,12 @@ pub fn log_colliding(ex: &Exchange, params: &Params<'_>) {
         names.iter().take(TOLD_NAMES_MAX).map(|name| name.escape_ascii().to_string()).collect();
     let more = if names.len() > TOLD_NAMES_MAX { ", ..." } else { "" };
     let all = counters.fields_withheld.get();
-    let words = format!(
+    let text = format!(
         "not passed to the program: {}{more}: as a variable it could have the name of another \
          field ({all} such fields so far)",
         withheld.join(", ")
     );
-    ex.log(Level::Notice, &words);
+    ex.log(Level::Notice, &text);
 }
 
 /// `REDIRECT_STATUS`: the error a program handles, otherwise 200.
@@ -113,6 +113,6 @@ pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
 fn server_addr(ex: &Exchange) -> String {
     let listener: Option<SocketAddr> = ex.request.local_socket.parse().ok();
     let listener = listener.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-    let asked = || ex.client.as_ref().and_then(|client| client.borrow().local_ip());
-    listener.or_else(asked).map(|ip| ip.to_string()).unwrap_or_default()
+    let requested = || ex.client.as_ref().and_then(|client| client.borrow().local_ip());
+    listener.or_else(requested).map(|ip| ip.to_string()).unwrap_or_default()
 }

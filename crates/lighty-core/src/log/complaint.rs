@@ -30,8 +30,8 @@ mod tests {
     #[test]
     fn it_is_said_at_once_and_then_now_and_again() {
         let complaint = Complaint::default();
-        let said: Vec<u32> = (1..=22).filter(|now_s| complaint.is_due(*now_s)).collect();
-        assert_eq!(said, [1, 11, 21]);
+        let due_times: Vec<u32> = (1..=22).filter(|now_s| complaint.is_due(*now_s)).collect();
+        assert_eq!(due_times, [1, 11, 21]);
         assert!(!complaint.is_due(21));
     }
 }

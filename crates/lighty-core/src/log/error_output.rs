@@ -96,7 +96,7 @@ impl ErrorOutput {
         }
     }
 
-    fn say(&self, words: &str, limit: Limit) {
+    fn say(&self, detail: &str, limit: Limit) {
         let limit = match limit {
             Limit::Share => format!("server.errorlog-max-per-program = {}", self.bytes_max / 1024),
             Limit::Rate => {
@@ -105,7 +105,7 @@ impl ErrorOutput {
             }
         };
         let about = About { limit: &limit, ..About::default() };
-        let message = format!("{}: {words}", self.who);
+        let message = format!("{}: {detail}", self.who);
         self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
     }
 }

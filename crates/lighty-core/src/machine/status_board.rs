@@ -50,8 +50,8 @@ impl ConnState {
 
     /// The state's index in [`ConnState::ALL`].
     pub fn place(self) -> usize {
-        let told = if self == ConnState::Duplex { ConnState::Write } else { self };
-        Self::ALL.iter().position(|known| *known == told).unwrap_or(0)
+        let shown = if self == ConnState::Duplex { ConnState::Write } else { self };
+        Self::ALL.iter().position(|known| *known == shown).unwrap_or(0)
     }
 
     /// The letter on a scoreboard (lighttpd 1.5, mod_status).
@@ -306,10 +306,10 @@ impl StatusBoard {
     /// that do not reply in time are missing from the reports.
     pub async fn ask(&self, wanted: ReportParts) -> (Vec<Report>, usize) {
         let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let asked: Vec<_> = desks.iter().map(|desk| ask_one(desk, wanted)).collect();
+        let responses: Vec<_> = desks.iter().map(|desk| ask_one(desk, wanted)).collect();
         let mut reports = Vec::with_capacity(desks.len());
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        for response in asked.into_iter().flatten() {
+        for response in responses.into_iter().flatten() {
             if let Ok(Ok(report)) = tokio::time::timeout_at(deadline, response).await {
                 reports.push(report);
             }
@@ -394,7 +394,7 @@ mod tests {
         let (first, second) = (board.join(), board.join());
         let _hangs = board.join();
         let (reports, workers) = tokio::select! {
-            asked = board.ask(ReportParts::default()) => asked,
+            responses = board.ask(ReportParts::default()) => responses,
             () = second.respond(|_| report(1)) => unreachable!("it answers for ever"),
             () = first.respond(|_| report(0)) => unreachable!("it answers for ever"),
         };
@@ -409,11 +409,11 @@ mod tests {
     async fn a_worker_is_asked_no_more_than_n_times_at_once() {
         let board = StatusBoard::default();
         let mut responder = board.join();
-        let asked: Vec<_> = (0..=QUESTIONS_MAX)
+        let responses: Vec<_> = (0..=QUESTIONS_MAX)
             .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0], ReportParts::default()))
             .collect();
-        assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
-        assert!(asked[QUESTIONS_MAX].is_none());
+        assert!(responses[..QUESTIONS_MAX].iter().all(Option::is_some));
+        assert!(responses[QUESTIONS_MAX].is_none());
         assert!(responder.0.recv().await.is_some());
     }
 }

@@ -206,8 +206,8 @@ pub(super) fn has_cached_lookups() -> bool {
 
 fn knows(resolve: ResolveFlags) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let asked = rustix::fs::openat2(rustix::fs::CWD, c"/", flags, Mode::empty(), resolve);
-    !matches!(asked, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL))
+    let opened = rustix::fs::openat2(rustix::fs::CWD, c"/", flags, Mode::empty(), resolve);
+    !matches!(opened, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL))
 }
 
 /// A path found without opening: an `O_PATH` descriptor and, after a walk, its place.

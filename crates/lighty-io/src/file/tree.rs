@@ -46,7 +46,7 @@ pub use whereabouts::{CanonicalPath, canonical, canonical_through};
 pub const TREE_DEPTH_MAX: usize = 64;
 
 /// Failures within one tree before the rest is abandoned.
-pub const TROUBLES_MAX: usize = 256;
+pub const FAILURES_MAX: usize = 256;
 
 /// Mode of a new directory, before the umask.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);

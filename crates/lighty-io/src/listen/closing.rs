@@ -90,12 +90,12 @@ mod tests {
         listener.refuse_new();
         let (stream, _) = listener.accept().await.expect("a connection");
         waiting.write_all(b"ask").expect("sent");
-        let mut asked = [0; 3];
-        let read = std::future::poll_fn(|cx| stream.poll_read(cx, &mut asked)).await;
-        assert_eq!((read.expect("read"), &asked), (3, b"ask"));
+        let mut requested = [0; 3];
+        let read = std::future::poll_fn(|cx| stream.poll_read(cx, &mut requested)).await;
+        assert_eq!((read.expect("read"), &requested), (3, b"ask"));
         assert_eq!(stream.try_write(b"told").expect("sent"), 4);
-        let mut told = [0; 4];
-        waiting.read_exact(&mut told).expect("a response");
+        let mut received = [0; 4];
+        waiting.read_exact(&mut received).expect("a response");
     }
 
     #[tokio::test]

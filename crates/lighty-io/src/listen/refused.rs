@@ -114,10 +114,10 @@ mod tests {
         let held = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = held.local_addr().expect("its address");
         let error = TcpListener::bind(address).expect_err("it is taken");
-        let words = reason(&BindSpec::Inet(address), &error);
-        assert!(words.contains(&format!("(process {})", std::process::id())), "{words}");
+        let message = reason(&BindSpec::Inet(address), &error);
+        assert!(message.contains(&format!("(process {})", std::process::id())), "{message}");
         let every = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-        assert_eq!(holder(every), words);
+        assert_eq!(holder(every), message);
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
     fn an_address_of_another_machine_is_said_to_be_one() {
         let foreign: SocketAddr = "192.0.2.1:80".parse().expect("an address");
         let error = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        let words = reason(&BindSpec::Inet(foreign), &error);
-        assert!(words.ends_with("has the address 192.0.2.1"), "{words}");
+        let message = reason(&BindSpec::Inet(foreign), &error);
+        assert!(message.ends_with("has the address 192.0.2.1"), "{message}");
     }
 }

@@ -239,13 +239,13 @@ mod tests {
         assert_eq!(shown("localhost:81"), "127.0.0.1:81");
         assert_eq!(shown("localhost"), "127.0.0.1:80");
         assert_eq!(shown(":81"), "0.0.0.0:81");
-        let said = |text: &str| look_up(text).expect_err(text).to_string();
+        let error_of = |text: &str| look_up(text).expect_err(text).to_string();
         for text in ["300.1.1.1:81", "81", "1.2.3.4.", "::1:80", "a b:80", "[localhost]:80", "."] {
-            assert!(said(text).contains("is not an address"), "{}", said(text));
+            assert!(error_of(text).contains("is not an address"), "{}", error_of(text));
         }
-        assert!(said("localhost:http").contains("\"http\" is not a port"));
-        assert!(said("localhost:65536").contains("\"65536\" is not a port"));
+        assert!(error_of("localhost:http").contains("\"http\" is not a port"));
+        assert!(error_of("localhost:65536").contains("\"65536\" is not a port"));
         // A label has at most 63 characters: no name server is queried for this one.
-        assert!(!said(&format!("{}:80", "x".repeat(64))).is_empty());
+        assert!(!error_of(&format!("{}:80", "x".repeat(64))).is_empty());
     }
 }

@@ -40,9 +40,9 @@ pub struct Starting {
 /// The system's, if `fork` fails or `/dev/null` is missing.
 pub fn detach() -> io::Result<Side> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    let (outcome, told) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (outcome, sender) = pipe_with(PipeFlags::CLOEXEC)?;
     if fork()? {
-        drop(told);
+        drop(sender);
         let mut status = [0];
         return Ok(Side::Starter(
             File::from(outcome).read_exact(&mut status).ok().map(|()| status[0]),
@@ -56,7 +56,7 @@ pub fn detach() -> io::Result<Side> {
         unsafe { libc::_exit(0) };
     }
     IS_DETACHED.store(true, Ordering::Relaxed);
-    Ok(Side::Server(Starting { outcome: told.into(), null }))
+    Ok(Side::Server(Starting { outcome: sender.into(), null }))
 }
 
 /// True in the parent.

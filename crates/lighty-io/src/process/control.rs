@@ -178,13 +178,13 @@ mod tests {
     fn a_caller_gets_its_reply_and_the_file_goes_with_the_server() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = path_beside(&directory.path().join("pid"));
-        let asked = path.clone();
+        let socket_path = path.clone();
         runtime().block_on(async {
             let socket = ControlSocket::bind(&path).expect("a socket");
             let mode = std::fs::metadata(&path).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let asking =
-                std::thread::spawn(move || ask(&asked, "reload\n", Duration::from_secs(20)));
+                std::thread::spawn(move || ask(&socket_path, "reload\n", Duration::from_secs(20)));
             let caller = socket.next().await;
             assert_eq!(caller.request, "reload");
             caller.reply("ok\n").await;

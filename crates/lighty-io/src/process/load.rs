@@ -10,8 +10,9 @@ pub fn load_average() -> f64 {
 mod tests {
     #[test]
     fn it_is_a_sensible_number() {
-        let said = std::fs::read_to_string("/proc/loadavg").expect("procfs");
-        let said: f64 = said.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-        assert!((super::load_average() - said).abs() <= 1.0 + said / 4.0);
+        let reference = std::fs::read_to_string("/proc/loadavg").expect("procfs");
+        let reference: f64 =
+            reference.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        assert!((super::load_average() - reference).abs() <= 1.0 + reference / 4.0);
     }
 }

@@ -90,7 +90,7 @@ fn lent(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, want: u64) ->
 /// The thread received EAGAIN, which the reactor did not see, and the socket may have drained
 /// since. So the socket is tried again here, and only a refusal from now on counts.
 async fn full(stream: &Stream) -> io::Result<()> {
-    let asked = stream.try_write_with(|socket| {
+    let outcome = stream.try_write_with(|socket| {
         let mut ask = [PollFd::new(&socket, PollFlags::OUT)];
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut ask, Some(&none))? {
@@ -98,7 +98,7 @@ async fn full(stream: &Stream) -> io::Result<()> {
             _ => Ok(()),
         }
     });
-    match asked.unwrap_or(Ok(())) {
+    match outcome.unwrap_or(Ok(())) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await,
         other => other,
     }

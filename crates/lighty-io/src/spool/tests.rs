@@ -149,11 +149,11 @@ async fn a_full_directory_is_left_for_the_next_one() {
     spool.append(&mut body.clone()).await.expect("stored");
     assert!(take_all(&mut spool, u64::MAX) == body);
     assert_eq!(spool.segments.len(), 2);
-    let troubles = spool.take_troubles();
-    let told: Vec<_> = troubles.iter().map(|t| (t.dir.as_path(), t.error.kind())).collect();
+    let failures = spool.take_failures();
+    let reported: Vec<_> = failures.iter().map(|t| (t.dir.as_path(), t.error.kind())).collect();
     let want = [(&*missing, io::ErrorKind::NotFound), (small.0.path(), io::ErrorKind::StorageFull)];
-    assert_eq!(told, want);
-    assert!(spool.take_troubles().is_empty());
+    assert_eq!(reported, want);
+    assert!(spool.take_failures().is_empty());
 }
 
 #[tokio::test]
@@ -167,9 +167,9 @@ async fn a_body_longer_than_the_disk_passes_through() {
     while heard.len() < body.len() {
         match spool.append(&mut rest).await {
             Ok(()) => {}
-            Err(SpoolError::Dirs(troubles)) => {
+            Err(SpoolError::Dirs(failures)) => {
                 was_full = true;
-                assert_eq!(troubles[0].error.kind(), io::ErrorKind::StorageFull);
+                assert_eq!(failures[0].error.kind(), io::ErrorKind::StorageFull);
             }
             Err(error) => panic!("{error}"),
         }

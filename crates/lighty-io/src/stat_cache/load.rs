@@ -34,7 +34,7 @@ struct CacheLoad {
 
 impl Drop for CacheLoad {
     fn drop(&mut self) {
-        self.cache.0.pending.borrow_mut().remove(&self.key.asked() as &dyn AsCacheLookup);
+        self.cache.0.pending.borrow_mut().remove(&self.key.lookup() as &dyn AsCacheLookup);
         let broke_off = || Err(io::Error::other("looking the file up broke off"));
         self.pending.finish(self.result.take().unwrap_or_else(broke_off));
     }
@@ -47,51 +47,51 @@ enum Look {
 }
 
 impl StatCache {
-    pub(super) fn look_again_or_load(&self, root: &Rc<Root>, asked: &CacheLookup<'_>) -> Lookup {
-        match self.look_again_now(root, asked) {
+    pub(super) fn look_again_or_load(&self, root: &Rc<Root>, lookup: &CacheLookup<'_>) -> Lookup {
+        match self.look_again_now(root, lookup) {
             Some(Look::Unchanged(entry)) => return Lookup::Ready(Ok(entry)),
             Some(Look::Changed) => {}
-            None => return self.wait(root, asked),
+            None => return self.wait(root, lookup),
         }
-        match self.load_now(root, asked) {
+        match self.load_now(root, lookup) {
             Some(result) => Lookup::Ready(result),
-            None => self.wait(root, asked),
+            None => self.wait(root, lookup),
         }
     }
 
     /// Checks an old entry's path in the kernel's caches. `None` if they cannot tell.
-    fn look_again_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<Look> {
-        let Some(entry) = self.old_entry(asked) else { return Some(Look::Changed) };
-        let found = self.0.files.try_stat_cached(root, asked.rel, asked.follow)?;
-        Some(self.keep_or_drop(root, asked, entry, found))
+    fn look_again_now(&self, root: &Root, lookup: &CacheLookup<'_>) -> Option<Look> {
+        let Some(entry) = self.old_entry(lookup) else { return Some(Look::Changed) };
+        let found = self.0.files.try_stat_cached(root, lookup.rel, lookup.follow)?;
+        Some(self.keep_or_drop(root, lookup, entry, found))
     }
 
-    fn old_entry(&self, asked: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
-        self.0.table.borrow().get(asked).map(|slot| slot.entry.clone())
+    fn old_entry(&self, lookup: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
+        self.0.table.borrow().get(lookup).map(|slot| slot.entry.clone())
     }
 
     /// Keeps an unchanged entry for another second, and drops it otherwise.
     fn keep_or_drop(
         &self,
         root: &Root,
-        asked: &CacheLookup<'_>,
+        lookup: &CacheLookup<'_>,
         entry: Rc<CacheEntry>,
         found: io::Result<Meta>,
     ) -> Look {
         let mut same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
         let mut table = self.0.table.borrow_mut();
-        if let Some(slot) = table.get(asked) {
+        if let Some(slot) = table.get(lookup) {
             // An entry loaded before its root moved is watched through the wrong directories.
             same &= slot.watched.is_none() || slot.root_generation == root.generation();
         }
         if same {
-            if let Some(slot) = table.get(asked) {
+            if let Some(slot) = table.get(lookup) {
                 slot.valid_until_ms.set(self.valid_until(root));
             }
             count(&self.0.counters.revalidated);
             return Look::Unchanged(entry);
         }
-        let gone = table.remove(asked);
+        let gone = table.remove(lookup);
         drop(table);
         drop(gone);
         Look::Changed
@@ -107,8 +107,8 @@ impl StatCache {
         rel: &[u8],
         follow: Follow,
     ) -> io::Result<Rc<CacheEntry>> {
-        let asked = CacheLookup { root: root.id(), follow, noatime: false, rel };
-        self.open_entry(root, &asked).await.map(Rc::new)
+        let lookup = CacheLookup { root: root.id(), follow, noatime: false, rel };
+        self.open_entry(root, &lookup).await.map(Rc::new)
     }
 
     /// An entry is valid no longer than its root.
@@ -117,45 +117,49 @@ impl StatCache {
     }
 
     /// Opens from the kernel's caches, contents included. `None` if it would block.
-    fn load_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<io::Result<Rc<CacheEntry>>> {
-        let Some(watcher) = self.watcher() else { return self.load_unwatched_now(root, asked) };
-        let hold = match watcher.acquire(root, asked.rel, false) {
+    fn load_now(
+        &self,
+        root: &Root,
+        lookup: &CacheLookup<'_>,
+    ) -> Option<io::Result<Rc<CacheEntry>>> {
+        let Some(watcher) = self.watcher() else { return self.load_unwatched_now(root, lookup) };
+        let hold = match watcher.acquire(root, lookup.rel, false) {
             Acquired::Held(hold) => hold,
             Acquired::Unknown => return None,
-            Acquired::Never => return self.load_unwatched_now(root, asked),
+            Acquired::Never => return self.load_unwatched_now(root, lookup),
         };
-        let loading = self.begin(asked);
-        let linkless = CacheLookup { follow: Follow::None, ..*asked };
+        let loading = self.begin(lookup);
+        let linkless = CacheLookup { follow: Follow::None, ..*lookup };
         let entry = match self.open_now(root, &linkless)? {
-            Err(error) if is_link(&error) => return self.load_unwatched_now(root, asked),
+            Err(error) if is_link(&error) => return self.load_unwatched_now(root, lookup),
             Err(error) => return Some(Err(error)),
             Ok(entry) => entry,
         };
         if !can_be_watched(&entry) {
-            return Some(Ok(self.keep(root, asked, entry, None)));
+            return Some(Ok(self.keep(root, lookup, entry, None)));
         }
         let hold = match entry.meta().kind {
-            FileKind::Directory => match watcher.acquire(root, asked.rel, true) {
+            FileKind::Directory => match watcher.acquire(root, lookup.rel, true) {
                 Acquired::Held(own) => hold.and(own),
                 _ => return None,
             },
             _ => hold,
         };
-        Some(Ok(self.keep_watched(root, asked, entry, hold, &loading)))
+        Some(Ok(self.keep_watched(root, lookup, entry, hold, &loading)))
     }
 
     fn load_unwatched_now(
         &self,
         root: &Root,
-        asked: &CacheLookup<'_>,
+        lookup: &CacheLookup<'_>,
     ) -> Option<io::Result<Rc<CacheEntry>>> {
-        let opened = self.open_now(root, asked)?;
-        Some(opened.map(|entry| self.keep(root, asked, entry, None)))
+        let opened = self.open_now(root, lookup)?;
+        Some(opened.map(|entry| self.keep(root, lookup, entry, None)))
     }
 
-    fn open_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<io::Result<CacheEntry>> {
+    fn open_now(&self, root: &Root, lookup: &CacheLookup<'_>) -> Option<io::Result<CacheEntry>> {
         let files = &self.0.files;
-        let open = || files.try_open_cached(root, asked.rel, asked.follow, asked.noatime);
+        let open = || files.try_open_cached(root, lookup.rel, lookup.follow, lookup.noatime);
         let mut opened = open()?;
         if opened.as_ref().is_err_and(is_out_of_descriptors) {
             self.shed_some();
@@ -174,8 +178,8 @@ impl StatCache {
     }
 
     /// Starts a task that checks and loads, and waits for it.
-    fn wait(&self, root: &Rc<Root>, asked: &CacheLookup<'_>) -> Lookup {
-        let key = CacheKey::new(*asked);
+    fn wait(&self, root: &Rc<Root>, lookup: &CacheLookup<'_>) -> Lookup {
+        let key = CacheKey::new(*lookup);
         let pending = Rc::new(Pending::default());
         self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
@@ -186,77 +190,77 @@ impl StatCache {
             let result = load.cache.look_again_and_load(&root, &load.key).await;
             if CHANGES.load(Ordering::Acquire) != latest {
                 // The entry may have been opened before one of the changes.
-                load.cache.distrust(&load.key.asked());
+                load.cache.distrust(&load.key.lookup());
             }
             load.result = Some(result);
         });
         Lookup::Wait(Box::pin(Join(pending)))
     }
 
-    fn distrust(&self, asked: &CacheLookup<'_>) {
-        if let Some(slot) = self.0.table.borrow().get(asked) {
+    fn distrust(&self, lookup: &CacheLookup<'_>) {
+        if let Some(slot) = self.0.table.borrow().get(lookup) {
             slot.valid_until_ms.set(0);
         }
     }
 
     async fn look_again_and_load(&self, root: &Root, key: &CacheKey) -> io::Result<Rc<CacheEntry>> {
-        let asked = key.asked();
-        if let Some(entry) = self.old_entry(&asked) {
-            let found = self.0.files.stat(root, asked.rel, asked.follow).await;
-            if let Look::Unchanged(entry) = self.keep_or_drop(root, &asked, entry, found) {
+        let lookup = key.lookup();
+        if let Some(entry) = self.old_entry(&lookup) {
+            let found = self.0.files.stat(root, lookup.rel, lookup.follow).await;
+            if let Look::Unchanged(entry) = self.keep_or_drop(root, &lookup, entry, found) {
                 return Ok(entry);
             }
         }
-        match self.load_watched(root, &asked).await {
+        match self.load_watched(root, &lookup).await {
             Ok(Some(entry)) => return Ok(entry),
             Ok(None) => {}
             Err(error) if is_link(&error) => {}
             Err(error) => return Err(error),
         }
-        let entry = self.open_entry(root, &asked).await?;
-        Ok(self.keep(root, &asked, entry, None))
+        let entry = self.open_entry(root, &lookup).await?;
+        Ok(self.keep(root, &lookup, entry, None))
     }
 
     /// Loads with watches on the path, if possible. `None` if nothing can be watched.
     async fn load_watched(
         &self,
         root: &Root,
-        asked: &CacheLookup<'_>,
+        lookup: &CacheLookup<'_>,
     ) -> io::Result<Option<Rc<CacheEntry>>> {
         let Some(watcher) = self.watcher() else { return Ok(None) };
         let files = &self.0.files;
-        let linkless = CacheLookup { follow: Follow::None, ..*asked };
+        let linkless = CacheLookup { follow: Follow::None, ..*lookup };
         // Opened a first time to learn its type: a watch is not requested of a file system that may
         // not respond.
         let entry = self.open_entry(root, &linkless).await?;
         if !can_be_watched(&entry) {
-            return Ok(Some(self.keep(root, asked, entry, None)));
+            return Ok(Some(self.keep(root, lookup, entry, None)));
         }
         let is_directory = entry.meta().kind == FileKind::Directory;
-        let Some(mut hold) = watcher.acquire_by_asking(files, root, asked.rel, false).await else {
-            return Ok(Some(self.keep(root, asked, entry, None)));
+        let Some(mut hold) = watcher.acquire_by_asking(files, root, lookup.rel, false).await else {
+            return Ok(Some(self.keep(root, lookup, entry, None)));
         };
         if is_directory {
-            match watcher.acquire_by_asking(files, root, asked.rel, true).await {
+            match watcher.acquire_by_asking(files, root, lookup.rel, true).await {
                 Some(own) => hold = hold.and(own),
-                None => return Ok(Some(self.keep(root, asked, entry, None))),
+                None => return Ok(Some(self.keep(root, lookup, entry, None))),
             }
         }
         // Changes before the watch show up now; later ones are reported.
-        let loading = self.begin(asked);
+        let loading = self.begin(lookup);
         let entry = self.open_entry(root, &linkless).await?;
         if !can_be_watched(&entry) || (entry.meta().kind == FileKind::Directory) != is_directory {
-            return Ok(Some(self.keep(root, asked, entry, None)));
+            return Ok(Some(self.keep(root, lookup, entry, None)));
         }
-        Ok(Some(self.keep_watched(root, asked, entry, hold, &loading)))
+        Ok(Some(self.keep_watched(root, lookup, entry, hold, &loading)))
     }
 
-    async fn open_entry(&self, root: &Root, asked: &CacheLookup<'_>) -> io::Result<CacheEntry> {
+    async fn open_entry(&self, root: &Root, lookup: &CacheLookup<'_>) -> io::Result<CacheEntry> {
         let files = &self.0.files;
-        let mut opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
+        let mut opened = files.open(root, lookup.rel, lookup.follow, lookup.noatime).await;
         if opened.as_ref().is_err_and(is_out_of_descriptors) {
             self.shed_some();
-            opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
+            opened = files.open(root, lookup.rel, lookup.follow, lookup.noatime).await;
         }
         self.with_small_bytes(CacheEntry::new(opened?, false)).await
     }
@@ -295,7 +299,7 @@ impl StatCache {
     fn keep_watched(
         &self,
         root: &Root,
-        asked: &CacheLookup<'_>,
+        lookup: &CacheLookup<'_>,
         entry: CacheEntry,
         hold: Hold,
         loading: &LoadGuard,
@@ -305,11 +309,11 @@ impl StatCache {
             count(&self.0.counters.loads);
             return Rc::new(entry);
         }
-        self.keep(root, asked, entry, Some(hold))
+        self.keep(root, lookup, entry, Some(hold))
     }
 
-    fn begin(&self, asked: &CacheLookup<'_>) -> LoadGuard {
-        let loading = Rc::new(Loading { key: CacheKey::new(*asked), overtaken: false.into() });
+    fn begin(&self, lookup: &CacheLookup<'_>) -> LoadGuard {
+        let loading = Rc::new(Loading { key: CacheKey::new(*lookup), overtaken: false.into() });
         self.0.loading.borrow_mut().push(loading.clone());
         LoadGuard(loading, self.clone())
     }
@@ -317,7 +321,7 @@ impl StatCache {
     fn keep(
         &self,
         root: &Root,
-        asked: &CacheLookup<'_>,
+        lookup: &CacheLookup<'_>,
         mut entry: CacheEntry,
         watched: Option<Hold>,
     ) -> Rc<CacheEntry> {
@@ -329,7 +333,7 @@ impl StatCache {
         }
         let now_ms = self.now_ms();
         let slot = CacheSlot {
-            key: CacheKey::new(*asked),
+            key: CacheKey::new(*lookup),
             entry: entry.clone(),
             valid_until_ms: self.valid_until(root).into(),
             root_generation: watched

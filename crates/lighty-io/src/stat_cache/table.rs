@@ -42,29 +42,29 @@ struct KeyParts {
 }
 
 impl CacheKey {
-    pub(super) fn new(asked: CacheLookup<'_>) -> CacheKey {
+    pub(super) fn new(lookup: CacheLookup<'_>) -> CacheKey {
         CacheKey(Rc::new(KeyParts {
-            root: asked.root,
-            follow: asked.follow,
-            noatime: asked.noatime,
-            rel: asked.rel.into(),
+            root: lookup.root,
+            follow: lookup.follow,
+            noatime: lookup.noatime,
+            rel: lookup.rel.into(),
         }))
     }
 }
 
 /// Common to keys and look-ups, so that a map of keys can be queried with a look-up.
 pub(super) trait AsCacheLookup {
-    fn asked(&self) -> CacheLookup<'_>;
+    fn lookup(&self) -> CacheLookup<'_>;
 }
 
 impl AsCacheLookup for CacheLookup<'_> {
-    fn asked(&self) -> CacheLookup<'_> {
+    fn lookup(&self) -> CacheLookup<'_> {
         *self
     }
 }
 
 impl AsCacheLookup for CacheKey {
-    fn asked(&self) -> CacheLookup<'_> {
+    fn lookup(&self) -> CacheLookup<'_> {
         let parts = &*self.0;
         let (follow, noatime) = (parts.follow, parts.noatime);
         CacheLookup { root: parts.root, follow, noatime, rel: &parts.rel }
@@ -79,13 +79,13 @@ impl<'a> Borrow<dyn AsCacheLookup + 'a> for CacheKey {
 
 impl Hash for dyn AsCacheLookup + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.asked().hash(state);
+        self.lookup().hash(state);
     }
 }
 
 impl PartialEq for dyn AsCacheLookup + '_ {
     fn eq(&self, other: &Self) -> bool {
-        self.asked() == other.asked()
+        self.lookup() == other.lookup()
     }
 }
 
@@ -93,13 +93,13 @@ impl Eq for dyn AsCacheLookup + '_ {}
 
 impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.asked().hash(state);
+        self.lookup().hash(state);
     }
 }
 
 impl PartialEq for CacheKey {
     fn eq(&self, other: &CacheKey) -> bool {
-        self.asked() == other.asked()
+        self.lookup() == other.lookup()
     }
 }
 
@@ -144,13 +144,13 @@ impl Table {
         self.map.len()
     }
 
-    pub(super) fn get(&self, asked: &CacheLookup<'_>) -> Option<&CacheSlot> {
-        let at = *self.map.get(asked as &dyn AsCacheLookup)?;
+    pub(super) fn get(&self, lookup: &CacheLookup<'_>) -> Option<&CacheSlot> {
+        let at = *self.map.get(lookup as &dyn AsCacheLookup)?;
         self.slots[at].as_ref()
     }
 
-    pub(super) fn remove(&mut self, asked: &CacheLookup<'_>) -> Option<CacheSlot> {
-        let at = self.map.remove(asked as &dyn AsCacheLookup)?;
+    pub(super) fn remove(&mut self, lookup: &CacheLookup<'_>) -> Option<CacheSlot> {
+        let at = self.map.remove(lookup as &dyn AsCacheLookup)?;
         self.free.push(at);
         self.slots[at].take()
     }
@@ -158,7 +158,7 @@ impl Table {
     /// Inserts an entry in place of one with the same key or, at the limit, of one not used
     /// recently. Returns the replaced entry.
     pub(super) fn insert(&mut self, slot: CacheSlot) -> Option<CacheSlot> {
-        let gone = match self.remove(&slot.key.asked()) {
+        let gone = match self.remove(&slot.key.lookup()) {
             Some(old) => Some(old),
             None if self.len() >= self.entries_max => self.evict(),
             None => None,
@@ -180,7 +180,7 @@ impl Table {
             let Some(slot) = &self.slots[at] else { continue };
             if !slot.referenced.replace(false) {
                 let key = slot.key.clone();
-                return self.remove(&key.asked());
+                return self.remove(&key.lookup());
             }
         }
         None
@@ -194,7 +194,7 @@ impl Table {
             let Some(slot) = &self.slots[at] else { continue };
             if slot.used_ms.get() < before_ms {
                 let key = slot.key.clone();
-                gone.extend(self.remove(&key.asked()));
+                gone.extend(self.remove(&key.lookup()));
             }
         }
         gone
@@ -204,7 +204,7 @@ impl Table {
     pub(super) fn remove_where(&mut self, pick: impl Fn(&CacheSlot) -> bool) -> Vec<CacheSlot> {
         let picked: Vec<CacheKey> =
             self.slots.iter().flatten().filter(|slot| pick(slot)).map(|s| s.key.clone()).collect();
-        picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
+        picked.iter().filter_map(|key| self.remove(&key.lookup())).collect()
     }
 
     /// Visits all entries.

@@ -20,8 +20,8 @@ where
 }
 
 /// Reports that a task is restarted after a panic, and pauses before that.
-pub async fn rest(name: &str, Panicked(words): &Panicked) {
-    log_writer::report(&format!("task \"{name}\" begins again after a panic at {words}"));
+pub async fn rest(name: &str, Panicked(text): &Panicked) {
+    log_writer::report(&format!("task \"{name}\" begins again after a panic at {text}"));
     tokio::time::sleep(REST).await;
 }
 

@@ -12,7 +12,7 @@ pub const REPORTED_PER_SECOND_MAX: u64 = 20;
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The current second, and the number of panics in it.
-static TOLD: Mutex<(i64, u64)> = Mutex::new((0, 0));
+static REPORTED: Mutex<(i64, u64)> = Mutex::new((0, 0));
 
 /// Passes each panic as a line to `tell` from now on, which must not panic or block. With
 /// `RUST_BACKTRACE`, standard error gets it as well.
@@ -38,12 +38,12 @@ pub fn count() -> u64 {
 }
 
 fn may_be_reported(now_s: i64) -> bool {
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.0 != now_s {
-        *told = (now_s, 0);
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.0 != now_s {
+        *reported = (now_s, 0);
     }
-    told.1 += 1;
-    told.1 <= REPORTED_PER_SECOND_MAX
+    reported.1 += 1;
+    reported.1 <= REPORTED_PER_SECOND_MAX
 }
 
 #[cfg(test)]
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn panics_logged_in_one_second_are_limited() {
-        let told = (0..REPORTED_PER_SECOND_MAX + 5).filter(|_| may_be_reported(-7)).count();
-        assert_eq!(told as u64, REPORTED_PER_SECOND_MAX);
+        let reported = (0..REPORTED_PER_SECOND_MAX + 5).filter(|_| may_be_reported(-7)).count();
+        assert_eq!(reported as u64, REPORTED_PER_SECOND_MAX);
         assert!(may_be_reported(-6));
     }
 }

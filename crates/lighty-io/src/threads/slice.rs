@@ -54,11 +54,11 @@ mod tests {
     use super::*;
 
     /// The slice of a new thread, which may have requested one, and of a thread started by it.
-    fn slices(asked: Option<Duration>) -> (Duration, Duration) {
+    fn slices(requested: Option<Duration>) -> (Duration, Duration) {
         let slice = || Duration::from_nanos(attributes().expect("attributes").sched_runtime);
         let thread = std::thread::spawn(move || {
-            if let Some(asked) = asked {
-                ask_for_slice(asked).expect("granted");
+            if let Some(requested) = requested {
+                ask_for_slice(requested).expect("granted");
             }
             (slice(), std::thread::spawn(slice).join().expect("joined"))
         });

@@ -171,8 +171,8 @@ pub(super) fn certificate_words(why: &CertificateError) -> String {
 }
 
 /// Message for an error of webpki that rustls only wraps, by its name.
-fn other_words(said: &str) -> String {
-    let words = match said.split(['(', ' ', '{']).next().unwrap_or_default() {
+fn other_words(debug_text: &str) -> String {
+    let words = match debug_text.split(['(', ' ', '{']).next().unwrap_or_default() {
         "CaUsedAsEndEntity" => "the certificate is that of an authority",
         "EndEntityUsedAsCa" => "invalid CA certificate",
         "UnsupportedCertVersion" => {
@@ -181,7 +181,7 @@ fn other_words(said: &str) -> String {
         "PathLenConstraintViolated" => "path length constraint exceeded",
         "NameConstraintViolation" => "permitted subtree violation",
         "UnsupportedCriticalExtension" => "unhandled critical extension",
-        _ if said.contains(' ') => said,
+        _ if debug_text.contains(' ') => debug_text,
         _ => "the certificate is not accepted",
     };
     words.to_owned()

@@ -10,7 +10,7 @@ use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
 use super::policy::{PROOF, Policy};
-use super::said_hello::SaidHello;
+use super::received_hello::ReceivedHello;
 use super::traffic::{Kernel, Traffic};
 use crate::transport::Stream;
 
@@ -178,8 +178,8 @@ impl Handshake<'_> {
                 Ok(Some(accepted)) => break accepted,
                 Ok(None) => {}
                 Err((error, mut alert)) => {
-                    let said = SaidHello::read(&driver.input);
-                    let due = said.as_ref().and_then(SaidHello::alert);
+                    let received = ReceivedHello::read(&driver.input);
+                    let due = received.as_ref().and_then(ReceivedHello::alert);
                     match due.or_else(|| alert_of(&error).map(fatal)) {
                         Some(due) => driver.output.extend(due),
                         // Writing to memory cannot fail.
@@ -190,7 +190,7 @@ impl Handshake<'_> {
                     }
                     // An error does not matter: the client then only lacks the alert.
                     let _ = driver.send().await;
-                    return Err(early_refusal(&error, said.as_ref()));
+                    return Err(early_refusal(&error, received.as_ref()));
                 }
             }
         };
@@ -256,8 +256,8 @@ fn alert_of(error: &rustls::Error) -> Option<u8> {
 }
 
 /// Describes an error that occurred before a policy was chosen.
-fn early_refusal(error: &rustls::Error, said: Option<&SaidHello>) -> HandshakeFault {
-    match said.and_then(|said| said.words(error)) {
+fn early_refusal(error: &rustls::Error, received: Option<&ReceivedHello>) -> HandshakeFault {
+    match received.and_then(|received| received.words(error)) {
         Some((cause, offer)) => HandshakeFault::Refused { cause: cause.to_owned(), offer },
         None => HandshakeFault::refused(words(error)),
     }

@@ -145,8 +145,8 @@ mod tests {
             (in_pkcs8(&[&id(&[0x2b, 2])], &[]), "an algorithm that is not known here (1.3.2)"),
             (vec![SEQUENCE, 0], "it is broken"),
         ] {
-            let said = of_key(&PrivateKeyDer::Pkcs8(der.into()));
-            assert!(said.contains(wanted), "{said}, not {wanted}");
+            let description = of_key(&PrivateKeyDer::Pkcs8(der.into()));
+            assert!(description.contains(wanted), "{description}, not {wanted}");
         }
         assert!(of_key(&PrivateKeyDer::Pkcs1(small.into())).contains("1024 bits"));
         let parts =
@@ -164,9 +164,12 @@ mod tests {
             ("-----BEGIN DSA PRIVATE KEY-----", Some("DSA")),
             ("-----BEGIN PRIVATE KEY-----", None),
         ] {
-            let said = of_file(text.as_bytes());
-            assert_eq!(said.is_some(), wanted.is_some(), "{text}");
-            assert!(said.unwrap_or_default().contains(wanted.unwrap_or_default()), "{said:?}");
+            let description = of_file(text.as_bytes());
+            assert_eq!(description.is_some(), wanted.is_some(), "{text}");
+            assert!(
+                description.unwrap_or_default().contains(wanted.unwrap_or_default()),
+                "{description:?}"
+            );
         }
     }
 }

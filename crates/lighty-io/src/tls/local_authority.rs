@@ -70,15 +70,16 @@ impl LocalAuthority {
     /// # Errors
     /// A message: a name is invalid, or the file cannot be written.
     pub fn issue(&self, names: &[String]) -> Result<PathBuf, TlsError> {
-        let words = |error: rcgen::Error| error.to_string();
-        let key = KeyPair::generate().map_err(words)?;
-        let mut params = CertificateParams::new(names).map_err(words)?;
+        let message = |error: rcgen::Error| error.to_string();
+        let key = KeyPair::generate().map_err(message)?;
+        let mut params = CertificateParams::new(names).map_err(message)?;
         params.distinguished_name = named(names.first().map_or("localhost", |name| name));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         limit(&mut params, LEAF_DAYS);
         let own = self.params();
-        let leaf = params.signed_by(&key, &Issuer::from_params(&own, &self.key)).map_err(words)?;
+        let leaf =
+            params.signed_by(&key, &Issuer::from_params(&own, &self.key)).map_err(message)?;
         let file = self.directory.join("localhost.pem");
         write_private(&file, &format!("{}{}", leaf.pem(), key.serialize_pem()))?;
         Ok(file)

@@ -252,13 +252,14 @@ impl Materials {
             .filter(|(new, _, old)| new != old)
             .map(|(new, path, _)| (path, new))
             .collect();
-        let said = self.load_again(&|path| changed.iter().any(|(other, _)| other == path), now_s);
+        let messages =
+            self.load_again(&|path| changed.iter().any(|(other, _)| other == path), now_s);
         if !changed.is_empty() || has_turned {
             // Files that were refused are recorded too, so that each is reported once.
             self.write().stamps.extend(changed);
             self.version.fetch_add(1, Ordering::Release);
         }
-        said
+        messages
     }
 
     fn load_again(&self, is_changed: &dyn Fn(&Arc<str>) -> bool, now_s: i64) -> Vec<String> {
@@ -270,9 +271,9 @@ impl Materials {
             let staples: Vec<_> = loaded.staples.keys().filter(changed).cloned().collect();
             (pairs, files, staples)
         };
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for files in pairs.iter().filter(|files| files.paths().any(is_changed)) {
-            said.push(match self.load_pair_again(files, now_s) {
+            messages.push(match self.load_pair_again(files, now_s) {
                 Ok(()) => format!("{}: the certificate was loaded again", files.chain),
                 Err(why) => format!("{why}: the certificate loaded before stays"),
             });
@@ -282,14 +283,16 @@ impl Materials {
             match read(path) {
                 Ok(file) if !file.certificates.is_empty() || !file.lists.is_empty() => {
                     self.keep(path, file, stamp);
-                    said.push(format!("{path}: it was loaded again"));
+                    messages.push(format!("{path}: it was loaded again"));
                 }
-                Ok(_) => said.push(format!("{path}: it is empty; what was loaded before stays")),
-                Err(why) => said.push(format!("{why}: what was loaded before stays")),
+                Ok(_) => {
+                    messages.push(format!("{path}: it is empty; what was loaded before stays"))
+                }
+                Err(why) => messages.push(format!("{why}: what was loaded before stays")),
             }
         }
-        said.extend(staples.iter().map(|path| self.load_staple_again(path)));
-        said
+        messages.extend(staples.iter().map(|path| self.load_staple_again(path)));
+        messages
     }
 
     /// Loads a pair again, unless the new one has expired and the previous one has not.
@@ -316,12 +319,12 @@ impl Materials {
             Err(why) if has_one => return format!("{why}: the OCSP response loaded before stays"),
             _ => {}
         }
-        let said = match &staple {
+        let messages = match &staple {
             Ok(_) => format!("{path}: the OCSP response was loaded again"),
             Err(why) => why.to_string(),
         };
         self.write().staples.insert(Arc::clone(path), staple);
-        said
+        messages
     }
 
     /// Warnings about certificates that are not valid now or expire within `warn_s` seconds, and
@@ -330,9 +333,9 @@ impl Materials {
         let loaded = self.read();
         let pairs = loaded.pairs.iter().filter_map(|(files, pair)| {
             let leaf = pair.cert.first()?;
-            let words = validity_words(certificate::validity(leaf)?, now_s, warn_s)
+            let text = validity_words(certificate::validity(leaf)?, now_s, warn_s)
                 .or_else(|| loaded.lacks_staple(leaf, now_s))?;
-            Some(format!("{}: the certificate {words}", files.chain))
+            Some(format!("{}: the certificate {text}", files.chain))
         });
         let staples = loaded.staples.iter().filter_map(|(path, staple)| match staple {
             Err(why) => Some(format!("{why}: no OCSP response is sent")),
@@ -342,9 +345,9 @@ impl Materials {
             }
             Ok(_) => Some(format!("{path}: the OCSP response is not valid yet and is not sent")),
         });
-        let mut said: Vec<String> = pairs.chain(staples).collect();
-        said.sort_unstable();
-        said
+        let mut messages: Vec<String> = pairs.chain(staples).collect();
+        messages.sort_unstable();
+        messages
     }
 
     /// The files of certificates, and the times when they expire, in seconds since 1970.

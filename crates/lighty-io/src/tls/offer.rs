@@ -7,7 +7,7 @@ use rustls::server::ClientHello;
 use rustls::{CipherSuite, Error, NamedGroup, PeerIncompatible, SignatureScheme};
 
 use super::policy::Policy;
-use super::said_hello::{NO_VERSION, SaidHello};
+use super::received_hello::{NO_VERSION, ReceivedHello};
 
 /// Maximum number of names of one kind in a message.
 const NAMES_MAX: usize = 12;
@@ -18,7 +18,7 @@ pub(super) struct Offer {
     groups: Vec<NamedGroup>,
     schemes: Vec<SignatureScheme>,
     protocols: Vec<Vec<u8>>,
-    said: Option<SaidHello>,
+    received: Option<ReceivedHello>,
     policy: Arc<Policy>,
 }
 
@@ -48,7 +48,7 @@ impl Offer {
             groups: hello.named_groups().unwrap_or_default().to_vec(),
             schemes: hello.signature_schemes().to_vec(),
             protocols: protocols.unwrap_or_default(),
-            said: SaidHello::read(records),
+            received: ReceivedHello::read(records),
             policy: Arc::clone(policy),
         }
     }
@@ -75,7 +75,8 @@ impl Offer {
                 both(&self.suites, &own.collect::<Vec<_>>())
             }
             Error::PeerIncompatible(why) if words(why).is_some() => {
-                let offered = self.said.as_ref().map(SaidHello::versions).unwrap_or_default();
+                let offered =
+                    self.received.as_ref().map(ReceivedHello::versions).unwrap_or_default();
                 format!("the client offers {offered}; the server speaks {}", self.policy.versions)
             }
             _ => String::new(),

@@ -62,11 +62,11 @@ impl SigningRequest {
     /// # Errors
     /// A message: a name is invalid, or no key can be generated.
     pub fn new(names: &[String], key_type: KeyType) -> Result<Self, TlsError> {
-        let words = |error: rcgen::Error| error.to_string();
-        let key = key_type.make().map_err(words)?;
-        let mut params = CertificateParams::new(names).map_err(words)?;
+        let text = |error: rcgen::Error| error.to_string();
+        let key = key_type.make().map_err(text)?;
+        let mut params = CertificateParams::new(names).map_err(text)?;
         params.distinguished_name = DistinguishedName::new();
-        let request = params.serialize_request(&key).map_err(words)?;
+        let request = params.serialize_request(&key).map_err(text)?;
         Ok(Self { key_pem: key.serialize_pem(), der: request.der().to_vec() })
     }
 }
@@ -76,12 +76,12 @@ impl SigningRequest {
 /// # Errors
 /// A message: a name is invalid, or no key can be generated.
 pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, TlsError> {
-    let words = |error: rcgen::Error| error.to_string();
-    let key = KeyType::default().make().map_err(words)?;
-    let mut params = CertificateParams::new(names).map_err(words)?;
+    let text = |error: rcgen::Error| error.to_string();
+    let key = KeyType::default().make().map_err(text)?;
+    let mut params = CertificateParams::new(names).map_err(text)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "lighty: the certificate is on its way");
-    let own = params.self_signed(&key).map_err(words)?;
+    let own = params.self_signed(&key).map_err(text)?;
     let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let signing = aws_lc_rs::sign::any_supported_type(&der).map_err(|error| error.to_string())?;
     Ok(Arc::new(CertifiedKey::new(vec![own.der().clone()], signing)))
@@ -93,12 +93,12 @@ pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, TlsErro
 /// # Errors
 /// A message: the name is invalid, or no key can be generated.
 pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, TlsError> {
-    let words = |error: rcgen::Error| error.to_string();
-    let key = KeyType::default().make().map_err(words)?;
-    let mut params = CertificateParams::new([name.to_owned()]).map_err(words)?;
+    let text = |error: rcgen::Error| error.to_string();
+    let key = KeyType::default().make().map_err(text)?;
+    let mut params = CertificateParams::new([name.to_owned()]).map_err(text)?;
     params.distinguished_name = DistinguishedName::new();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-    let own = params.self_signed(&key).map_err(words)?;
+    let own = params.self_signed(&key).map_err(text)?;
     Ok(own.pem() + &key.serialize_pem())
 }
 

@@ -419,8 +419,8 @@ async fn broken_records_end_the_connection_with_an_alert() {
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
         assert_eq!(ours.read(&mut [0; 9]).await.expect("the end"), 0);
         assert!(ours.try_write(b"more").is_err());
-        let said = dialled.join().expect("a client");
-        assert!(said.contains(alert), "{said}, not {alert}");
+        let reported = dialled.join().expect("a client");
+        assert!(reported.contains(alert), "{reported}, not {alert}");
     }
 }
 
@@ -453,8 +453,11 @@ async fn other_protocols_and_strangers_are_distinguished() {
     });
     let refused = accept(&mut ours, &site.policy(&old)).await;
     assert!(matches!(refused, Err(HandshakeFault::Refused { .. })), "{refused:?}");
-    let said = dialled.join().expect("a client").to_string();
-    assert!(said.contains("ProtocolVersion") || said.contains("HandshakeFailure"), "{said}");
+    let reported = dialled.join().expect("a client").to_string();
+    assert!(
+        reported.contains("ProtocolVersion") || reported.contains("HandshakeFailure"),
+        "{reported}"
+    );
 }
 
 #[tokio::test]
@@ -631,8 +634,8 @@ fn expired_certificate_does_not_replace_one_that_is_valid() {
     if let Some(file) = &pair.key {
         std::fs::write(&**file, key.serialize_pem()).expect("written");
     }
-    let said = site.materials.refresh(now_s());
-    assert!(said[0].contains("has expired") && said[0].contains("stays"), "{said:?}");
+    let reported = site.materials.refresh(now_s());
+    assert!(reported[0].contains("has expired") && reported[0].contains("stays"), "{reported:?}");
     assert!(Arc::ptr_eq(&site.materials.pair(&pair).expect("a pair"), &before));
     assert!(site.materials.refresh(now_s()).is_empty(), "it is said once");
 }
@@ -640,13 +643,13 @@ fn expired_certificate_does_not_replace_one_that_is_valid() {
 #[test]
 fn short_lives_are_warned_of_late() {
     let day = 86_400;
-    let words =
+    let message =
         |life_s, left_s| super::materials::validity_words(0..life_s, life_s - left_s, 7 * day);
-    assert_eq!(words(90 * day, 7 * day + 1), None);
-    assert_eq!(words(90 * day, 7 * day).as_deref(), Some("expires in 7 days"));
-    assert_eq!(words(6 * day, 5 * day), None, "signed a day ago");
-    assert_eq!(words(6 * day, day + 1), None);
-    assert_eq!(words(6 * day, day).as_deref(), Some("expires in 24 hours"));
+    assert_eq!(message(90 * day, 7 * day + 1), None);
+    assert_eq!(message(90 * day, 7 * day).as_deref(), Some("expires in 7 days"));
+    assert_eq!(message(6 * day, 5 * day), None, "signed a day ago");
+    assert_eq!(message(6 * day, day + 1), None);
+    assert_eq!(message(6 * day, day).as_deref(), Some("expires in 24 hours"));
 }
 
 #[test]
@@ -701,8 +704,8 @@ fn pairs_that_do_not_fit_are_named() {
         ("none", None, "No such file or directory"),
         ("", None, "it is not a file"),
     ] {
-        let said = load(chain, key).expect_err(why);
-        assert!(said.to_string().contains(why), "{said}, not {why}");
+        let reported = load(chain, key).expect_err(why);
+        assert!(reported.to_string().contains(why), "{reported}, not {why}");
     }
 }
 
@@ -720,13 +723,13 @@ fn changed_files_are_loaded_again_and_broken_ones_are_not() {
     };
     let (first, version) = (shown(), site.materials.version());
     assert!(site.materials.refresh(now_s()).is_empty());
-    let said = change("rubbish");
-    assert!(said.len() == 1 && said[0].contains("stays"), "{said:?}");
+    let reported = change("rubbish");
+    assert!(reported.len() == 1 && reported[0].contains("stays"), "{reported:?}");
     assert_eq!(shown(), first);
     assert!(site.materials.refresh(now_s()).is_empty(), "reported once");
     let (leaf, key) = site.issue("a.test");
-    let said = change(&(leaf + &key.serialize_pem()));
-    assert!(said.len() == 1 && said[0].contains("loaded again"), "{said:?}");
+    let reported = change(&(leaf + &key.serialize_pem()));
+    assert!(reported.len() == 1 && reported[0].contains("loaded again"), "{reported:?}");
     assert_ne!(shown(), first);
     assert!(site.materials.version() > version);
 }

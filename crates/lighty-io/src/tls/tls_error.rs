@@ -16,13 +16,13 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl From<String> for TlsError {
-    fn from(words: String) -> Self {
-        Self(words)
+    fn from(text: String) -> Self {
+        Self(text)
     }
 }
 
 impl From<&str> for TlsError {
-    fn from(words: &str) -> Self {
-        Self(words.to_owned())
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
     }
 }

@@ -106,10 +106,7 @@ fn what_is_forbidden_is_done_another_way() {
         all_backends_deliver();
         let news = news();
         // If the file system has no direct reads, kernel AIO was never tried.
-        assert!(
-            news.len() <= 1 && news.iter().all(|words| words.contains(name)),
-            "{name}: {news:?}"
-        );
+        assert!(news.len() <= 1 && news.iter().all(|text| text.contains(name)), "{name}: {news:?}");
         assert!(name != "sendfile" || news.len() == 1);
     }
     assert!(news().is_empty(), "told once");

@@ -231,13 +231,14 @@ mod tests {
 
     #[test]
     fn a_faulty_format_is_shown_at_its_caret() {
-        let said = loaded("accesslog.format = \"%h \\\"%r\\\" %Y %b\"\n").err().expect("an error");
-        assert!(said.contains("unknown letter `Y`"), "{said}");
-        let lines: Vec<&str> = said.lines().collect();
+        let error_text =
+            loaded("accesslog.format = \"%h \\\"%r\\\" %Y %b\"\n").err().expect("an error");
+        assert!(error_text.contains("unknown letter `Y`"), "{error_text}");
+        let lines: Vec<&str> = error_text.lines().collect();
         let source = lines.iter().position(|line| line.contains("%Y %b")).expect("the line");
         let caret = lines[source + 1];
-        assert_eq!(caret.find('^'), lines[source].find("%Y"), "{said}");
-        assert_eq!(caret.matches('^').count(), 2, "{said}");
+        assert_eq!(caret.find('^'), lines[source].find("%Y"), "{error_text}");
+        assert_eq!(caret.matches('^').count(), 2, "{error_text}");
     }
 
     #[test]

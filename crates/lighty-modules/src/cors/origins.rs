@@ -98,7 +98,7 @@ impl AllowedOrigin {
         }
         let form = "write scheme, host and port: \"https://app.example.com\", \
                     \"https://*.example.com\", \"http://localhost:*\"";
-        let reject = |words: &str| Reject::new(format!("{text:?} {words}")).help(form);
+        let reject = |detail: &str| Reject::new(format!("{text:?} {detail}")).help(form);
         let (without_port, port) = match text.strip_suffix(":*") {
             Some(text) => (text, Port::Any),
             None => (text, Port::Default),
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_origin_matches_itself_alone() {
-        for (configured, asked, is_allowed) in [
+        for (configured, requested, is_allowed) in [
             ("https://a.test", "https://a.test", true),
             ("https://a.test:443", "https://a.test", true),
             ("https://a.test", "https://a.test:443", true),
@@ -182,13 +182,13 @@ mod tests {
             ("http://[::1]:8080", "http://[::1]", false),
             ("capacitor://localhost", "capacitor://localhost", true),
         ] {
-            assert_eq!(listed(configured).allow(asked.as_bytes()), is_allowed, "{asked}");
+            assert_eq!(listed(configured).allow(requested.as_bytes()), is_allowed, "{requested}");
         }
     }
 
     #[test]
     fn a_pattern_matches_whole_labels_and_ports() {
-        for (configured, asked, is_allowed) in [
+        for (configured, requested, is_allowed) in [
             ("https://*.a.test", "https://x.a.test", true),
             ("https://*.a.test", "https://x.y.a.test", true),
             ("https://*.a.test", "https://a.test", false),
@@ -204,14 +204,14 @@ mod tests {
             ("http://localhost:*", "http://localhost", true),
             ("http://localhost:*", "http://localhost:5173.evil.test", false),
         ] {
-            let allowed = listed(configured).allow(asked.as_bytes());
-            assert_eq!(allowed, is_allowed, "{configured}: {asked}");
+            let allowed = listed(configured).allow(requested.as_bytes());
+            assert_eq!(allowed, is_allowed, "{configured}: {requested}");
         }
     }
 
     #[test]
     fn origins_that_allow_too_much_are_refused() {
-        for (text, words) in [
+        for (text, detail) in [
             ("null", "sandboxed"),
             ("https://*.test", "whole top-level domain"),
             ("https://a.test/", "has a path"),
@@ -223,7 +223,7 @@ mod tests {
             ("https://a.test:99999", "is not an origin"),
         ] {
             let reject = AllowedOrigin::parse(text).expect_err(text);
-            assert!(reject.message.contains(words), "{text}: {}", reject.message);
+            assert!(reject.message.contains(detail), "{text}: {}", reject.message);
         }
     }
 }

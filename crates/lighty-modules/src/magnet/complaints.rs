@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_place_is_a_script_and_a_line_whatever_the_words() {
-        let error = |words: &str| format!("{words}\nstack traceback:\n\t/a.lua:7: in main chunk");
+        let error =
+            |message: &str| format!("{message}\nstack traceback:\n\t/a.lua:7: in main chunk");
         assert_eq!(place("/a.lua", &error("/a.lua:3: x")), "/a.lua:7");
         assert_eq!(place("/a.lua", &error("table: 0x1234")), "/a.lua:7");
         assert_eq!(place("/a.lua", "/a.lua:2: unexpected symbol"), "/a.lua:2");

@@ -317,7 +317,7 @@ impl Magnet {
 
     /// Logs an error, at most once a minute for each place.
     #[cold]
-    pub(super) fn complain(&self, ex: &Exchange, path: &str, text: &str) {
+    pub(super) fn log_failure(&self, ex: &Exchange, path: &str, text: &str) {
         let (place, now_s) = (complaints::place(path, text), ex.machine.clock.mono_ms() / 1000);
         let Some(left_out) = self.complaints.due(&place, text, now_s) else { return };
         let note = match left_out {
@@ -336,7 +336,7 @@ impl Magnet {
         failure: &ScriptFailure,
     ) -> AfterScript {
         let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
-        self.complain(ex, path, &format!("{limit}{}", failure.text));
+        self.log_failure(ex, path, &format!("{limit}{}", failure.text));
         let fault = fault_of(failure);
         if stage == Stage::ResponseStart {
             fail_response(ex, fault);

@@ -69,7 +69,7 @@ impl Magnet {
                     Ok(Ok(())) => continue,
                     Ok(Err(report)) => report.fault,
                     Err(error) => {
-                        self.complain(ex, path, &error.to_string());
+                        self.log_failure(ex, path, &error.to_string());
                         Fault::ScriptFailed
                     }
                 };
@@ -224,7 +224,7 @@ impl ScriptFilter {
             RunProgress::Failed(failure) => {
                 self.used.failed = true;
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
-                self.magnet.complain(&lent, &self.path, &format!("{limit}{}", failure.text));
+                self.magnet.log_failure(&lent, &self.path, &format!("{limit}{}", failure.text));
                 Err(FaultReport::new(fault_of(&failure), self.path.to_string()))
             }
         }

@@ -138,15 +138,15 @@ impl ScriptRequest for MagnetRequest<'_> {
 /// Returns each field name once, with the value of [`field`]. Empty fields are omitted, as in
 /// lighttpd.
 fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut told: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut visible: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, _) in fields.iter() {
         let is_told = |(known, _): &(Vec<u8>, Vec<u8>)| known.eq_ignore_ascii_case(name);
-        if !told.iter().any(is_told) {
-            told.push((name.to_vec(), fields.joined(name).into_owned()));
+        if !visible.iter().any(is_told) {
+            visible.push((name.to_vec(), fields.joined(name).into_owned()));
         }
     }
-    told.retain(|(_, value)| !value.is_empty());
-    told
+    visible.retain(|(_, value)| !value.is_empty());
+    visible
 }
 
 fn field<'a>(fields: &'a Fields, name: &[u8]) -> ScriptValue<'a> {

@@ -229,8 +229,8 @@ pub(super) async fn read(
     let reading = machine.engine.read_front(path, bytes_max + 1, protected_files::admit);
     let bytes = reading.await?;
     if bytes.len() > bytes_max {
-        let words = format!("more than {bytes_max} bytes (limit: {limit})");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, words));
+        let message = format!("more than {bytes_max} bytes (limit: {limit})");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
 }

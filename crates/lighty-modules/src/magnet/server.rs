@@ -115,9 +115,9 @@ mod tests {
             bytes: 7,
             streams: Vec::new(),
         };
-        let told = open_request(one);
+        let reported = open_request(one);
         let find = |name: &str| {
-            let pair = told.attributes.iter().find(|(known, _)| *known == name);
+            let pair = reported.attributes.iter().find(|(known, _)| *known == name);
             pair.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
         };
         for (name, value) in [
@@ -136,7 +136,7 @@ mod tests {
         ] {
             assert_eq!(find(name).as_deref(), Some(value), "{name}");
         }
-        assert_eq!((told.bytes_in, told.bytes_out), (0, 7));
-        assert_eq!((told.bytes, told.age.as_secs()), (7, 3));
+        assert_eq!((reported.bytes_in, reported.bytes_out), (0, 7));
+        assert_eq!((reported.bytes, reported.age.as_secs()), (7, 3));
     }
 }

@@ -65,7 +65,7 @@ impl Page<'_> {
             None => Some(Encoding::Entity),
         };
         let Some(encoding) = encoding else {
-            return self.complain("echo: encoding is none of entity, url and none");
+            return self.report_error("echo: encoding is none of entity, url and none");
         };
         let mut shown = Vec::new();
         let mut is_any = false;
@@ -76,7 +76,7 @@ impl Page<'_> {
                 None => shown.extend_from_slice(NONE),
             }
         }
-        if is_any { self.out.push(&shown) } else { self.complain("echo has no var") }
+        if is_any { self.out.push(&shown) } else { self.report_error("echo has no var") }
     }
 
     async fn printenv(&mut self) -> Result<(), Fatal> {
@@ -93,7 +93,7 @@ impl Page<'_> {
     fn set(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let name = command.get(b"var").filter(|name| !name.is_empty());
         let (Some(name), Some(value)) = (name, command.get(b"value")) else {
-            return self.complain("set has no var or no value");
+            return self.report_error("set has no var or no value");
         };
         let shared = self.context.shared;
         shared.charge(name.len() + value.len())?;
@@ -120,7 +120,7 @@ impl Page<'_> {
             }
         }
         match unknown.first() {
-            Some(setting) => self.complain(&format!("config knows no {setting}")),
+            Some(setting) => self.report_error(&format!("config knows no {setting}")),
             None => Ok(()),
         }
     }
@@ -144,16 +144,16 @@ impl Page<'_> {
 
     async fn exec(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(text) = command.get(b"cmd") else {
-            return self.complain("exec has no cmd");
+            return self.report_error("exec has no cmd");
         };
         if !self.context.own.exec {
-            return self.complain("exec: ssi.exec is not enabled");
+            return self.report_error("exec: ssi.exec is not enabled");
         }
         match program::run(self.context, &self.base, text).await {
             Ok(written) => self.out.push_shared(written.into(), true),
             Err(why) => {
                 let words = format!("exec: {why}: {}", text.escape_ascii());
-                self.complain(&words)
+                self.report_error(&words)
             }
         }
     }

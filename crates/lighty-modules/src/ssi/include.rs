@@ -75,15 +75,15 @@ impl Page<'_> {
     /// Runs `include`: inserts the file or URL of each attribute.
     pub(super) async fn include(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         if command.attributes.is_empty() {
-            return self.complain("include names neither file nor virtual");
+            return self.report_error("include names neither file nor virtual");
         }
         for (attribute, value) in &command.attributes {
             match Named::by(attribute, value) {
                 Some(Named::File(name)) => self.include_file(name).await?,
                 Some(Named::Url(url)) => self.include_url(url).await?,
                 None => {
-                    let words = format!("include knows no {}", attribute.escape_ascii());
-                    self.complain(&words)?;
+                    let message = format!("include knows no {}", attribute.escape_ascii());
+                    self.report_error(&message)?;
                 }
             }
         }
@@ -93,7 +93,7 @@ impl Page<'_> {
     async fn include_file(&mut self, name: &[u8]) -> Result<(), Fatal> {
         let entry = match self.find(name).await {
             Ok(entry) => entry,
-            Err(why) => return self.complain_of(&Named::File(name), why),
+            Err(why) => return self.report_error_of(&Named::File(name), why),
         };
         let (own, shared) = (self.context.own, self.context.shared);
         if own.recursion_max == 0 || !own.is_page(name) {
@@ -109,7 +109,7 @@ impl Page<'_> {
             }
             None => {
                 let why = format!("ssi.recursion-max = {}", own.recursion_max);
-                self.complain_of(&Named::File(name), why)
+                self.report_error_of(&Named::File(name), why)
             }
         }
     }
@@ -118,10 +118,10 @@ impl Page<'_> {
         let named = Named::Url(url);
         let mut part = match self.ask(Method::Get, url).await? {
             Ok(part) => part,
-            Err(why) => return self.complain_of(&named, why),
+            Err(why) => return self.report_error_of(&named, why),
         };
         if part.response.fields.contains(Known::ContentEncoding) {
-            return self.complain_of(&named, "its content is encoded");
+            return self.report_error_of(&named, "its content is encoded");
         }
         let is_page = part.ext::<Within>().is_some_and(|within| within.is_page);
         if let Some(entry) = part.physical.entry.as_ref().filter(|_| !is_page) {
@@ -158,7 +158,7 @@ impl Page<'_> {
         loop {
             match std::future::poll_fn(|cx| stream.poll_next(cx)).await {
                 Some(Ok(chunk)) => self.out.push_chunk(chunk, true)?,
-                Some(Err(error)) => return self.complain_of(named, error),
+                Some(Err(error)) => return self.report_error_of(named, error),
                 None => return Ok(()),
             }
         }
@@ -171,7 +171,7 @@ impl Page<'_> {
     ) -> Result<Option<Meta>, Fatal> {
         let named = command.attributes.iter().find_map(|(name, value)| Named::by(name, value));
         let Some(named) = named else {
-            self.complain("it names neither file nor virtual")?;
+            self.report_error("it names neither file nor virtual")?;
             return Ok(None);
         };
         let found = match named {
@@ -183,7 +183,7 @@ impl Page<'_> {
                 self.context.shared.take_in(&meta);
                 Ok(Some(meta))
             }
-            Err(why) => self.complain_of(&named, why).map(|()| None),
+            Err(why) => self.report_error_of(&named, why).map(|()| None),
         }
     }
 
@@ -239,8 +239,8 @@ impl Page<'_> {
         }
     }
 
-    fn complain_of(&mut self, named: &Named<'_>, why: impl fmt::Display) -> Result<(), Fatal> {
-        self.complain(&format!("{}: {why}", named.text()))
+    fn report_error_of(&mut self, named: &Named<'_>, why: impl fmt::Display) -> Result<(), Fatal> {
+        self.report_error(&format!("{}: {why}", named.text()))
     }
 }
 

@@ -78,8 +78,8 @@ impl PageOutput {
         self.end_run()?;
         self.end_tail();
         if !self.queue.has_room_for(length) {
-            let words = format!("a response of more than {QUEUE_BYTES_MAX} bytes");
-            return Err(Fatal::limit(words));
+            let message = format!("a response of more than {QUEUE_BYTES_MAX} bytes");
+            return Err(Fatal::limit(message));
         }
         self.queue.push_file(FileRange { file: Rc::clone(file), offset, length });
         Ok(())

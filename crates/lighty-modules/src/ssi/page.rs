@@ -157,7 +157,7 @@ impl<'a> Page<'a> {
         let command = match SsiCommand::parse(text) {
             Ok(command) => command,
             Err(_) if !self.counts() => return Ok(()),
-            Err(why) => return self.complain(&format!("{why}: {}", text.escape_ascii())),
+            Err(why) => return self.report_error(&format!("{why}: {}", text.escape_ascii())),
         };
         match command.name {
             CommandName::If => self.begin_if(&command).await,
@@ -165,7 +165,7 @@ impl<'a> Page<'a> {
             CommandName::Else => self.go_on_else(),
             CommandName::Endif => match self.choices.pop() {
                 Some(_) => Ok(()),
-                None => self.complain("an endif has no if"),
+                None => self.report_error("an endif has no if"),
             },
             _ if !self.counts() => Ok(()),
             _ => self.obey(&command).await,
@@ -190,7 +190,7 @@ impl<'a> Page<'a> {
 
     async fn go_on_elif(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(choice) = self.choices.last_mut().filter(|choice| !choice.is_last) else {
-            return self.complain("an elif has no if");
+            return self.report_error("an elif has no if");
         };
         choice.is_taken = false;
         let holds = choice.is_reached && !choice.is_made && self.holds(command).await?;
@@ -203,7 +203,7 @@ impl<'a> Page<'a> {
 
     fn go_on_else(&mut self) -> Result<(), Fatal> {
         let Some(choice) = self.choices.last_mut().filter(|choice| !choice.is_last) else {
-            return self.complain("an else has no if");
+            return self.report_error("an else has no if");
         };
         choice.is_taken = choice.is_reached && !choice.is_made;
         choice.is_last = true;
@@ -220,14 +220,14 @@ impl<'a> Page<'a> {
         match verdict {
             Ok(holds) => Ok(holds),
             Err(why) => {
-                self.complain(&format!("a condition: {why}"))?;
+                self.report_error(&format!("a condition: {why}"))?;
                 Ok(false)
             }
         }
     }
 
     /// Logs a failed command and writes the page's error message.
-    pub(super) fn complain(&mut self, why: &str) -> Result<(), Fatal> {
+    pub(super) fn report_error(&mut self, why: &str) -> Result<(), Fatal> {
         self.context.log(Level::Warning, why);
         let words = self.context.shared.formats.borrow().error.clone();
         self.out.push(&words)

@@ -145,9 +145,9 @@ impl<'a> PageContext<'a> {
             return;
         }
         let uid = self.shared.document.owner;
-        let asked = self.ex.machine.engine.run(move || privileges::user_name(uid)).await;
-        let name = asked
-            .and_then(|asked| asked)
+        let looked_up = self.ex.machine.engine.run(move || privileges::user_name(uid)).await;
+        let name = looked_up
+            .and_then(|looked_up| looked_up)
             .ok()
             .flatten()
             .unwrap_or_else(|| uid.to_string().into_bytes());

@@ -40,7 +40,7 @@ struct CopyMovePlan {
 pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), DavError> {
     let Call { resource: from, store } = call;
     let reach = reach(ex, verb)?;
-    let asked = overwrite(ex)?;
+    let requested = overwrite(ex)?;
     let target = sole(ex, Known::Destination)?.ok_or(Status::BAD_REQUEST)?.to_vec();
     let mut to = other_spot(ex, &target).await?;
     let tokens = check_if(ex, &from, store.as_ref()).await?;
@@ -56,10 +56,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
         }
     }
     check_paths(&from, &to, &meta, verb)?;
-    check_collection(ex, &from, Some(&meta), verb.deed()).await?;
+    check_collection(ex, &from, Some(&meta), verb.access()).await?;
     check_collection(ex, &to, there.as_ref(), MemberAccess::Change).await?;
     // The destination's own settings apply.
-    let overwrite = if to.own().overwrite { asked } else { Replace::No };
+    let overwrite = if to.own().overwrite { requested } else { Replace::No };
     if there.is_some() && overwrite == Replace::No {
         return Err(Status::PRECONDITION_FAILED.into());
     }
@@ -69,13 +69,13 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
         return Err(Status::CONFLICT.into());
     }
     let taken = meta.kind == FileKind::Directory && reach == Reach::All;
-    check_all(ex, (&from, verb.deed(), taken), (&to, there)).await?;
+    check_all(ex, (&from, verb.access(), taken), (&to, there)).await?;
     let plan = CopyMovePlan { verb, from, to, replace: overwrite, reach, replaces };
     let _writing = begin_writing(ex, &plan.from, store.as_ref(), plan.changes(), tokens)
         .await
         .map_err(|refusal| refusal.missing_is_conflict())?;
-    let troubles = plan.carry_out(ex, store.as_ref()).await?;
-    match outcome(&plan.to, troubles) {
+    let failures = plan.carry_out(ex, store.as_ref()).await?;
+    match outcome(&plan.to, failures) {
         Some(refusal) => Err(refusal),
         None => {
             let was_there = replaces || into_collection;
@@ -104,7 +104,7 @@ async fn inside(ex: &mut Exchange, mut collection: Vec<u8>) -> Result<Resource, 
 
 impl Verb {
     /// Returns the access that the source needs.
-    fn deed(self) -> MemberAccess {
+    fn access(self) -> MemberAccess {
         match self {
             Self::Copy => MemberAccess::Read,
             Self::Move => MemberAccess::Change,
@@ -116,15 +116,16 @@ impl Verb {
 /// replaced collection.
 async fn check_all(
     ex: &mut Exchange,
-    (from, deed, taken): (&Resource, MemberAccess, bool),
+    (from, access, taken): (&Resource, MemberAccess, bool),
     (to, there): (&Resource, Option<Meta>),
 ) -> Result<(), DavError> {
-    let new = MemberCheck { resource: to, deed: MemberAccess::Change };
+    let new = MemberCheck { resource: to, access: MemberAccess::Change };
     if taken {
-        check_members(ex, from, &[MemberCheck { resource: from, deed }, new]).await?;
+        check_members(ex, from, &[MemberCheck { resource: from, access }, new]).await?;
     }
     if there.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        check_members(ex, to, &[MemberCheck { resource: to, deed: MemberAccess::Change }]).await?;
+        check_members(ex, to, &[MemberCheck { resource: to, access: MemberAccess::Change }])
+            .await?;
     }
     Ok(())
 }

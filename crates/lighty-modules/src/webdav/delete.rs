@@ -33,17 +33,17 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         check_members(
             ex,
             &resource,
-            &[MemberCheck { resource: &resource, deed: MemberAccess::Change }],
+            &[MemberCheck { resource: &resource, access: MemberAccess::Change }],
         )
         .await?;
     }
     let mut paths = way_to_new(&resource);
     paths.push(covered(&resource, true));
     let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
-    let troubles = remove(ex, &resource).await;
+    let failures = remove(ex, &resource).await;
     announce_change();
     forget(ex, &resource, store.as_ref()).await;
-    match outcome(&resource, troubles?) {
+    match outcome(&resource, failures?) {
         Some(refusal) => Err(refusal),
         None => {
             done(ex, Status::NO_CONTENT);
@@ -64,18 +64,18 @@ pub(super) async fn remove(
 
 /// Returns the response for files that could not be removed (RFC 4918 section 9.6.1). Collections
 /// that stay only because of their members are not listed.
-pub(super) fn outcome(resource: &Resource, mut troubles: Vec<EntryFailure>) -> Option<DavError> {
-    let own = troubles.iter().position(|trouble| trouble.path.is_empty());
-    if let (Some(own), 1) = (own, troubles.len()) {
-        return Some(troubles.swap_remove(own).error.into());
+pub(super) fn outcome(resource: &Resource, mut failures: Vec<EntryFailure>) -> Option<DavError> {
+    let own = failures.iter().position(|failure| failure.path.is_empty());
+    if let (Some(own), 1) = (own, failures.len()) {
+        return Some(failures.swap_remove(own).error.into());
     }
-    if troubles.is_empty() {
+    if failures.is_empty() {
         return None;
     }
     let mut out = multistatus::begin("multistatus");
-    for trouble in &troubles {
-        let url = join(&resource.url, &trouble.path);
-        multistatus::push_outcome(&url, status_of(&trouble.error), None, &mut out);
+    for failure in &failures {
+        let url = join(&resource.url, &failure.path);
+        multistatus::push_outcome(&url, status_of(&failure.error), None, &mut out);
     }
     multistatus::end("multistatus", &mut out);
     Some(DavError::Xml(Status::MULTI_STATUS, out))

@@ -38,8 +38,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let Some(document) = document else { return refresh(ex, &resource, &store, tokens).await };
     let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
     if owner.len() > OWNER_BYTES_MAX {
-        let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
-        return Err(DavError::fault(Fault::DavXml, words));
+        let text = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
+        return Err(DavError::fault(Fault::DavXml, text));
     }
     let meta = resource.look().await?;
     check_collection(ex, &resource, meta.as_ref(), MemberAccess::Change).await?;
@@ -47,7 +47,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         check_members(
             ex,
             &resource,
-            &[MemberCheck { resource: &resource, deed: MemberAccess::Change }],
+            &[MemberCheck { resource: &resource, access: MemberAccess::Change }],
         )
         .await?;
     }
@@ -106,17 +106,17 @@ fn new_token() -> Result<String, DavError> {
 /// Returns the expiry of a lock: the client's first choice, within the limit (RFC 4918 section
 /// 10.7).
 fn expiry(ex: &Exchange, resource: &Resource) -> i64 {
-    let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
+    let requested = ex.request.fields.get(Known::Timeout).and_then(first_item);
     let most = resource.own().lock_seconds_max;
-    lock_clock(ex) + i64::from(seconds(asked).min(most))
+    lock_clock(ex) + i64::from(seconds(requested).min(most))
 }
 
-fn seconds(asked: Option<&[u8]>) -> u32 {
-    let Some(asked) = asked else { return LOCK_SECONDS };
-    if asked.eq_ignore_ascii_case(b"infinite") {
+fn seconds(requested: Option<&[u8]>) -> u32 {
+    let Some(requested) = requested else { return LOCK_SECONDS };
+    if requested.eq_ignore_ascii_case(b"infinite") {
         return u32::MAX;
     }
-    let number = match asked.split_at_checked(7) {
+    let number = match requested.split_at_checked(7) {
         Some((unit, number)) if unit.eq_ignore_ascii_case(b"second-") => decimal::parse(number),
         _ => None,
     };

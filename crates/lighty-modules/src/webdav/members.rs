@@ -40,7 +40,7 @@ pub(super) enum MemberAccess {
 /// A base URL of the members, and the access that is needed there.
 pub(super) struct MemberCheck<'a> {
     pub(super) resource: &'a Resource,
-    pub(super) deed: MemberAccess,
+    pub(super) access: MemberAccess,
 }
 
 /// A member to which access is denied.
@@ -144,14 +144,15 @@ async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
 
 async fn ask(ex: &mut Exchange, member: &Member, asked: &[MemberCheck<'_>]) -> Option<Refused> {
     let is_protected = is_protected(&member.meta);
-    for MemberCheck { resource, deed } in asked {
+    for MemberCheck { resource, access } in asked {
         let url = listed(&join_url(&resource.url, &member.path), member.meta.kind);
         let mut is_path_allowed =
-            !is_protected && may(ex, &url, resource.is_requested, *deed).await;
-        if is_path_allowed && *deed == MemberAccess::Read && member.meta.kind == FileKind::Symlink {
+            !is_protected && may(ex, &url, resource.is_requested, *access).await;
+        if is_path_allowed && *access == MemberAccess::Read && member.meta.kind == FileKind::Symlink
+        {
             // The link may lead to a collection.
             let within = listed(&url, FileKind::Directory);
-            is_path_allowed = may(ex, &within, resource.is_requested, *deed).await;
+            is_path_allowed = may(ex, &within, resource.is_requested, *access).await;
         }
         if !is_path_allowed {
             return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
@@ -161,11 +162,11 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[MemberCheck<'_>]) -> O
 }
 
 /// Returns true if this access to an already rewritten URL is allowed.
-async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: MemberAccess) -> bool {
+async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, access: MemberAccess) -> bool {
     let Ok(found) = locate_rewritten(ex, url, with_query).await else { return false };
     let own = found.settings.module::<DavSettings>();
     !names_staging(&found.physical.rel)
-        && (deed == MemberAccess::Read || (own.active && !own.readonly))
+        && (access == MemberAccess::Read || (own.active && !own.readonly))
 }
 
 /// Checks a collection that was named without the slash at its end, so that rules for its contents
@@ -177,12 +178,13 @@ pub(super) async fn check_collection(
     ex: &mut Exchange,
     resource: &Resource,
     meta: Option<&Meta>,
-    deed: MemberAccess,
+    access: MemberAccess,
 ) -> Result<(), DavError> {
     if resource.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
         return Ok(());
     }
-    match may(ex, &listed(&resource.url, FileKind::Directory), resource.is_requested, deed).await {
+    match may(ex, &listed(&resource.url, FileKind::Directory), resource.is_requested, access).await
+    {
         true => Ok(()),
         false => Err(Status::FORBIDDEN.into()),
     }

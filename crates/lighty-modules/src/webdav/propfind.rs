@@ -29,7 +29,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let wanted = match read_xml(ex).await? {
         None => RequestedProperties::All(Vec::new()),
         Some(document) => RequestedProperties::of(&document)
-            .map_err(|words| DavError::fault(Fault::DavXml, words))?,
+            .map_err(|text| DavError::fault(Fault::DavXml, text))?,
     };
     check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = look(&mut resource).await? else { return Err(Fault::NotFound.into()) };
@@ -98,14 +98,14 @@ async fn hidden(
     resource: &Resource,
     extent: Extent,
 ) -> Result<HashSet<Vec<u8>>, DavError> {
-    let asked = [MemberCheck { resource, deed: MemberAccess::Read }];
+    let requested = [MemberCheck { resource, access: MemberAccess::Read }];
     ex.state.quiet = true;
-    let refused = find_refused(ex, resource, &asked, (extent, HIDDEN_MAX + 1)).await;
+    let refused = find_refused(ex, resource, &requested, (extent, HIDDEN_MAX + 1)).await;
     ex.state.quiet = false;
     let refused = refused?;
     if refused.len() > HIDDEN_MAX {
-        let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");
-        return Err(DavError::fault(Fault::Forbidden, words));
+        let text = format!("more than {HIDDEN_MAX} members would be left out of the listing");
+        return Err(DavError::fault(Fault::Forbidden, text));
     }
     Ok(refused.into_iter().map(|refused| join(&resource.rel, &refused.path)).collect())
 }

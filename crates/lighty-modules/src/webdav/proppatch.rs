@@ -23,7 +23,7 @@ struct RequestedChange {
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { resource, store } = call;
     let document = read_xml(ex).await?.ok_or(Status::BAD_REQUEST)?;
-    let asked = changes(&document, resource.own().property_bytes_max)?;
+    let requested = changes(&document, resource.own().property_bytes_max)?;
     let tokens = check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = resource.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &resource, Some(&meta))?;
@@ -33,9 +33,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     }
     let paths = vec![covered(&resource, false)];
     let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
-    let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);
+    let refused = store.is_none() || requested.iter().any(|requested| requested.is_protected);
     if let (Some(store), false) = (&store, refused) {
-        let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
+        let changes: Vec<_> = requested.iter().map(|requested| requested.change.clone()).collect();
         let (key, most) = (resource.canonical.path.clone(), resource.own().property_bytes_max);
         let changed = store.write(move |db| db.change(&key, &changes, most)).await;
         if changed.map_err(of_store)? == Changed::TooLarge {
@@ -43,7 +43,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         }
     }
     let url = listed(&resource.url, meta.kind);
-    let out = multistatus_body(&url, &asked, refused, store.is_none());
+    let out = multistatus_body(&url, &requested, refused, store.is_none());
     log_xml(ex, &out);
     ex.response.restart(Status::MULTI_STATUS);
     ex.response.answered = true;
@@ -61,7 +61,7 @@ fn changes(document: &Document, bytes_max: usize) -> Result<Vec<RequestedChange>
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());
     }
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     let mut bytes = 0;
     for verb in &document.root.children {
         let sets = verb.is_dav("set");
@@ -77,10 +77,10 @@ fn changes(document: &Document, bytes_max: usize) -> Result<Vec<RequestedChange>
             if bytes > bytes_max {
                 return Err(Fault::DavPropertiesFull.into());
             }
-            asked.push(one);
+            requested.push(one);
         }
     }
-    if asked.is_empty() { Err(Status::BAD_REQUEST.into()) } else { Ok(asked) }
+    if requested.is_empty() { Err(Status::BAD_REQUEST.into()) } else { Ok(requested) }
 }
 
 fn ask(document: &Document, property: &Element, sets: bool) -> RequestedChange {
@@ -97,19 +97,19 @@ fn ask(document: &Document, property: &Element, sets: bool) -> RequestedChange {
 /// and the others 424.
 fn multistatus_body(
     url: &[u8],
-    asked: &[RequestedChange],
+    requested: &[RequestedChange],
     refused: bool,
     no_store: bool,
 ) -> Vec<u8> {
     let mut out = multistatus::begin("multistatus");
     push(&mut out, &["<D:response>"]);
     multistatus::push_href(url, &mut out);
-    let guilty = |asked: &&RequestedChange| no_store || asked.is_protected;
+    let guilty = |requested: &&RequestedChange| no_store || requested.is_protected;
     match refused {
-        false => push_group(asked.iter(), Status::OK, &mut out),
+        false => push_group(requested.iter(), Status::OK, &mut out),
         true => {
-            push_group(asked.iter().filter(guilty), Status::FORBIDDEN, &mut out);
-            let others = asked.iter().filter(|asked| !guilty(asked));
+            push_group(requested.iter().filter(guilty), Status::FORBIDDEN, &mut out);
+            let others = requested.iter().filter(|requested| !guilty(requested));
             push_group(others, Status::FAILED_DEPENDENCY, &mut out);
         }
     }
@@ -128,9 +128,9 @@ fn push_group<'a>(
         return;
     }
     push(out, &["<D:propstat><D:prop>"]);
-    for asked in group {
+    for requested in group {
         let (PropertyChange::Set(Dead { ns, name, .. }) | PropertyChange::Remove { ns, name }) =
-            &asked.change;
+            &requested.change;
         multistatus::push_name(ns, name, out);
     }
     push(out, &["</D:prop>"]);

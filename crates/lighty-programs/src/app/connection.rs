@@ -130,7 +130,7 @@ impl<A: Application> ApplicationConnection<'_, A> {
                     max_reqs: Some(most),
                     multiplexes: Some(false),
                 };
-                app::push_values(self.decoder.asked(), &values, &mut self.out);
+                app::push_values(self.decoder.requested(), &values, &mut self.out);
             }
             FastcgiRequestEvent::UnknownType(number) => {
                 app::push_unknown_type(number, &mut self.out)

@@ -34,7 +34,7 @@ pub(super) struct Dial {
     /// TLS policy, if the server uses TLS.
     pub(super) policy: Option<Arc<ClientPolicy>>,
     pub(super) is_http2: bool,
-    pub(super) trouble: FirstDialError,
+    pub(super) first_error: FirstDialError,
 }
 
 impl Dial {
@@ -46,13 +46,13 @@ impl Dial {
             {
                 io::ErrorKind::ConnectionRefused => LoadFailure::Refused,
                 _ => {
-                    self.trouble.note(error.to_string());
+                    self.first_error.note(error.to_string());
                     LoadFailure::Connect
                 }
             })?;
         let Some(policy) = &self.policy else { return Ok(stream) };
         let fail = |words: String| {
-            self.trouble.note(words);
+            self.first_error.note(words);
             LoadFailure::Handshake
         };
         let info = stream.connect_tls(policy).await.map_err(|fault| fail(fault.to_string()))?;

@@ -89,7 +89,7 @@ struct Driver<'a> {
     stream: Stream,
     machine: Connection,
     /// Requests in the order of sending.
-    asked: Vec<SentRequest>,
+    sent_request: Vec<SentRequest>,
     input: Vec<u8>,
     /// The unhandled part of `input`.
     pending: std::ops::Range<usize>,
@@ -118,7 +118,7 @@ impl<'a> Driver<'a> {
             shared,
             stream,
             machine: Connection::client(limits, shared.now_us() / 1000),
-            asked: Vec::new(),
+            sent_request: Vec::new(),
             input: vec![0; INPUT_BYTES],
             pending: 0..0,
             out: Vec::new(),
@@ -139,11 +139,11 @@ impl<'a> Driver<'a> {
             if let Some(failure) = self.dead {
                 return self.give_up(failure, todo);
             }
-            if self.asked.is_empty() && !wants_more {
+            if self.sent_request.is_empty() && !wants_more {
                 self.machine.abort(ErrorCode::NO_ERROR);
                 return self.flush();
             }
-            match self.asked.first().map(|oldest| oldest.sent_us).or(self.refused_since_us) {
+            match self.sent_request.first().map(|oldest| oldest.sent_us).or(self.refused_since_us) {
                 Some(since_us) => watch.begin(since_us),
                 None => watch.end(),
             }
@@ -189,7 +189,8 @@ impl<'a> Driver<'a> {
                 return false;
             }
             let can_open = self.machine.can_open();
-            if self.asked.len() >= streams_max || !can_open && !self.asked.is_empty() {
+            if self.sent_request.len() >= streams_max || !can_open && !self.sent_request.is_empty()
+            {
                 return false;
             }
             let one = match todo.pop_front() {
@@ -245,7 +246,7 @@ impl<'a> Driver<'a> {
         }
         let received = Received { checksum: SUM_START, ..Received::default() };
         let sent_us = self.shared.now_us();
-        self.asked.push(SentRequest { key, todo: one, sent_us, received, body_sent: 0 });
+        self.sent_request.push(SentRequest { key, todo: one, sent_us, received, body_sent: 0 });
     }
 
     /// Writes as much as the socket accepts.
@@ -275,10 +276,12 @@ impl<'a> Driver<'a> {
         while self.out.len() - self.sent < OUTPUT_BYTES_MAX {
             let frame = self.machine.poll_data(OUTPUT_BYTES_MAX, now_ms, &mut self.out);
             let Some(frame) = frame else { break };
-            if let Some(asked) = self.asked.iter_mut().find(|asked| asked.key == frame.stream) {
-                let from = asked.body_sent;
+            if let Some(sent_request) =
+                self.sent_request.iter_mut().find(|sent_request| sent_request.key == frame.stream)
+            {
+                let from = sent_request.body_sent;
                 self.out.extend_from_slice(&body[from..from + frame.len]);
-                asked.body_sent += frame.len;
+                sent_request.body_sent += frame.len;
             }
         }
     }
@@ -316,9 +319,9 @@ impl<'a> Driver<'a> {
         match event {
             Event::Response { stream, ends } => {
                 let status = self.machine.head().status.map_or(0, lighty_http::Status::code);
-                let Some(asked) = self.find(stream) else { return };
-                asked.received.status = status;
-                asked.received.first_byte_us = now_us;
+                let Some(sent_request) = self.find(stream) else { return };
+                sent_request.received.status = status;
+                sent_request.received.first_byte_us = now_us;
                 if ends {
                     self.finish(stream);
                 }
@@ -326,8 +329,8 @@ impl<'a> Driver<'a> {
             Event::Data { stream, start, len, ends } => {
                 self.machine.credit(stream, len);
                 let sums = self.shared.options.expected.checksum;
-                let Some(asked) = self.find(stream) else { return };
-                let received = &mut asked.received;
+                let Some(sent_request) = self.find(stream) else { return };
+                let received = &mut sent_request.received;
                 received.body_bytes += len as u64;
                 if sums {
                     received.checksum = sum(received.checksum, &input[start..start + len]);
@@ -338,21 +341,23 @@ impl<'a> Driver<'a> {
             }
             Event::Trailers { stream } => self.finish(stream),
             Event::Reset { stream, code, fault } => {
-                let Some(asked) = self.remove(stream) else { return };
+                let Some(sent_request) = self.remove(stream) else { return };
                 match (fault, code) {
                     (Some(fault), _) => {
                         self.shared.note(fault.words());
-                        self.fail(asked.todo, LoadFailure::Protocol);
+                        self.fail(sent_request.todo, LoadFailure::Protocol);
                     }
-                    (None, ErrorCode::REFUSED_STREAM) => self.again(asked.todo, todo),
-                    (None, _) => self.fail(asked.todo, LoadFailure::Stream),
+                    (None, ErrorCode::REFUSED_STREAM) => self.again(sent_request.todo, todo),
+                    (None, _) => self.fail(sent_request.todo, LoadFailure::Stream),
                 }
             }
             Event::GoAway { last_stream, .. } => {
                 self.is_closing = true;
-                while let Some(at) = self.asked.iter().position(|one| one.key.id() > last_stream) {
-                    let one = self.asked[at].todo;
-                    self.remove(self.asked[at].key);
+                while let Some(at) =
+                    self.sent_request.iter().position(|one| one.key.id() > last_stream)
+                {
+                    let one = self.sent_request[at].todo;
+                    self.remove(self.sent_request[at].key);
                     self.again(one, todo);
                 }
             }
@@ -366,20 +371,24 @@ impl<'a> Driver<'a> {
     }
 
     fn find(&mut self, key: StreamKey) -> Option<&mut SentRequest> {
-        self.asked.iter_mut().find(|asked| asked.key == key)
+        self.sent_request.iter_mut().find(|sent_request| sent_request.key == key)
     }
 
     fn remove(&mut self, key: StreamKey) -> Option<SentRequest> {
         self.machine.release(key);
-        let at = self.asked.iter().position(|asked| asked.key == key)?;
-        Some(self.asked.remove(at))
+        let at = self.sent_request.iter().position(|sent_request| sent_request.key == key)?;
+        Some(self.sent_request.remove(at))
     }
 
     /// Counts a complete response.
     fn finish(&mut self, key: StreamKey) {
-        let Some(asked) = self.remove(key) else { return };
+        let Some(sent_request) = self.remove(key) else { return };
         self.is_used = true;
-        self.shared.count(asked.todo.at, asked.todo.due_us, Ok((asked.received, asked.sent_us)));
+        self.shared.count(
+            sent_request.todo.at,
+            sent_request.todo.due_us,
+            Ok((sent_request.received, sent_request.sent_us)),
+        );
     }
 
     fn fail(&self, one: Todo, failure: LoadFailure) {
@@ -396,18 +405,19 @@ impl<'a> Driver<'a> {
 
     /// Cancels requests that have waited too long.
     fn cut_late(&mut self, todo: &mut VecDeque<Todo>) {
-        if self.asked.is_empty() {
+        if self.sent_request.is_empty() {
             todo.drain(..).for_each(|one| self.fail(one, LoadFailure::Timeout));
             self.dead = Some(LoadFailure::Timeout);
         }
         let limit_us = u64::try_from(self.shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
         let now_us = self.shared.now_us();
-        let is_late = |asked: &SentRequest| now_us.saturating_sub(asked.sent_us) > limit_us;
-        while let Some(at) = self.asked.iter().position(is_late) {
-            let key = self.asked[at].key;
+        let is_late =
+            |sent_request: &SentRequest| now_us.saturating_sub(sent_request.sent_us) > limit_us;
+        while let Some(at) = self.sent_request.iter().position(is_late) {
+            let key = self.sent_request[at].key;
             self.machine.reset(key, ErrorCode::CANCEL);
-            if let Some(asked) = self.remove(key) {
-                self.fail(asked.todo, LoadFailure::Timeout);
+            if let Some(sent_request) = self.remove(key) {
+                self.fail(sent_request.todo, LoadFailure::Timeout);
             }
         }
     }
@@ -415,14 +425,16 @@ impl<'a> Driver<'a> {
     /// Handles the end of the connection. Requests without a response yet are requeued if the
     /// connection was used before, as the server may have closed it meanwhile.
     fn give_up(mut self, failure: LoadFailure, todo: &mut VecDeque<Todo>) {
-        for asked in std::mem::take(&mut self.asked) {
-            let has_begun = asked.received.first_byte_us > 0;
+        for sent_request in std::mem::take(&mut self.sent_request) {
+            let has_begun = sent_request.received.first_byte_us > 0;
             match failure {
-                LoadFailure::Closed if has_begun => self.fail(asked.todo, LoadFailure::Short),
-                LoadFailure::Closed | LoadFailure::Reset if self.is_used && !has_begun => {
-                    self.again(asked.todo, todo);
+                LoadFailure::Closed if has_begun => {
+                    self.fail(sent_request.todo, LoadFailure::Short)
                 }
-                failure => self.fail(asked.todo, failure),
+                LoadFailure::Closed | LoadFailure::Reset if self.is_used && !has_begun => {
+                    self.again(sent_request.todo, todo);
+                }
+                failure => self.fail(sent_request.todo, failure),
             }
         }
     }

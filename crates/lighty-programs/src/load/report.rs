@@ -76,7 +76,7 @@ fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
             failure,
             LoadFailure::Connect | LoadFailure::Handshake | LoadFailure::Protocol
         );
-        let why = tally.trouble.as_ref().filter(|_| has_words);
+        let why = tally.first_error.as_ref().filter(|_| has_words);
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         writeln!(out, "{count} {}{why}", failure.words())?;
     }
@@ -239,7 +239,7 @@ pub fn json(options: &LoadTestOptions, tally: &Tally) -> Value {
         "unsent": tally.unsent,
         "statuses": statuses,
         "failures": failures,
-        "fault": tally.trouble,
+        "fault": tally.first_error,
         "connect_us": json_of_times(&tally.connect, &none),
         "first_byte_us": json_of_times(&tally.first_byte, &none),
         "total_us": json_of_times(&tally.total, &tally.lost),
@@ -289,14 +289,14 @@ mod tests {
         }
     }
 
-    fn said(tally: &Tally) -> (String, Value) {
+    fn printed(tally: &Tally) -> (String, Value) {
         let options = LoadTestOptions::new(Vec::new());
         (text(&options, tally), json(&options, tally))
     }
 
     #[test]
     fn times_of_nothing_are_none() {
-        let (words, value) = said(&Tally::default());
+        let (words, value) = printed(&Tally::default());
         for name in ["connect", "first byte", "whole"] {
             let row = words.lines().find(|line| line.starts_with(name)).expect("a row");
             assert_eq!(row[name.len()..].split_whitespace().collect::<Vec<_>>(), ["-"; 8]);
@@ -317,7 +317,7 @@ mod tests {
         (0..50).for_each(|_| tally.end(0, 2000));
         (0..25).for_each(|_| tally.fail(LoadFailure::Timeout, 0, 1_000_000));
         (0..25).for_each(|_| tally.omit(0, 4));
-        let (words, value) = said(&tally);
+        let (words, value) = printed(&tally);
         let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
         let figures: Vec<&str> = row.split_whitespace().skip(1).collect();
         // Unsent requests do not count as fast.
@@ -341,7 +341,7 @@ mod tests {
     fn who_is_refused_at_once_waits_for_nothing() {
         let mut tally = Tally::default();
         (0..3).for_each(|_| tally.fail(LoadFailure::Refused, 0, 90));
-        let (words, value) = said(&tally);
+        let (words, value) = printed(&tally);
         let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
         assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 8], "{words}");
         let total = &value["total_us"];

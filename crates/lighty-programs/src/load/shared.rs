@@ -113,7 +113,7 @@ impl SharedLoad {
 
     /// Records the reason of a broken connection.
     pub(super) fn note(&self, words: &str) {
-        self.dial.trouble.note(words.to_owned());
+        self.dial.first_error.note(words.to_owned());
     }
 
     /// Counts the outcome of a request for URL `at` that was due at `due_us`.

@@ -151,7 +151,7 @@ pub struct Tally {
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Reason of the first broken connection.
-    pub trouble: Option<String>,
+    pub first_error: Option<String>,
     /// Number of failures by kind.
     pub failures: BTreeMap<LoadFailure, u64>,
     /// Times to connect.

@@ -47,8 +47,8 @@ impl fmt::Display for PingFault {
 /// Sends a ping and waits for the answer.
 pub(super) async fn ask(address: &BindSpec, ping: &Ping) -> Result<(), PingFault> {
     let limit = Duration::from_secs(ping.timeout_s);
-    let asked = tokio::time::timeout(limit, ask_patiently(address, ping.path.as_deref())).await;
-    asked.unwrap_or(Err(PingFault::Timeout { timeout_s: ping.timeout_s }))
+    let outcome = tokio::time::timeout(limit, ask_patiently(address, ping.path.as_deref())).await;
+    outcome.unwrap_or(Err(PingFault::Timeout { timeout_s: ping.timeout_s }))
 }
 
 async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), PingFault> {

@@ -111,7 +111,7 @@ impl Crew {
     }
 
     pub(super) fn say(&self, text: &str) {
-        crate::complain("spawn", &text);
+        crate::print_error("spawn", &text);
     }
 
     fn now_ms(&self) -> u64 {

@@ -199,17 +199,17 @@ impl RewrittenHead {
     }
 
     fn take_host(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
-        let asked = match own {
+        let requested = match own {
             Some(host) => host.as_bytes(),
             None => host_told(ex),
         };
-        let named = |from: &str| from == "-" || from.as_bytes().eq_ignore_ascii_case(asked);
+        let named = |from: &str| from == "-" || from.as_bytes().eq_ignore_ascii_case(requested);
         let mapped = route.request.map_host.iter().find(|(from, _)| named(from));
-        let told = match mapped {
+        let sent_host = match mapped {
             Some((_, to)) if &**to != "-" => to.as_bytes(),
-            _ => asked,
+            _ => requested,
         };
-        self.host.extend_from_slice(told);
+        self.host.extend_from_slice(sent_host);
     }
 
     /// Adds the client's address and path: RFC 7239 and its predecessors.

@@ -93,8 +93,8 @@ const ACCELERATED: [Known; 5] = [
 /// Restarts the request with another URL; its body was for the backend.
 fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, FaultReport> {
     let refused = || {
-        let words = format!("X-Accel-Redirect: {}", target.escape_ascii());
-        FaultReport::new(Fault::BackendMalformed, words)
+        let text = format!("X-Accel-Redirect: {}", target.escape_ascii());
+        FaultReport::new(Fault::BackendMalformed, text)
     };
     if target.first() != Some(&b'/') || target.starts_with(b"//") {
         return Err(refused());
@@ -120,8 +120,8 @@ impl Extension for WantedBackend {
 impl Rewrite {
     fn begin(self, ex: &mut Exchange) -> Result<Step<'static>, FaultReport> {
         let refused = |name: &[u8], value: &[u8]| {
-            let words = format!("{}: {}", name.escape_ascii(), value.escape_ascii());
-            FaultReport::new(Fault::BackendMalformed, words)
+            let text = format!("{}: {}", name.escape_ascii(), value.escape_ascii());
+            FaultReport::new(Fault::BackendMalformed, text)
         };
         if let Some(host) = &self.host {
             let mut checked = Vec::new();

@@ -40,8 +40,8 @@ pub(crate) fn take_head(
     response.status = head.status;
     take_fields(&head.fields, response);
     let request = &ex.request;
-    let (asked, told) = (&*request.authority, &*call.words.host);
-    let mapping = Mapping::of_response(route, asked, told, request.scheme == "https");
+    let (requested, sent_host) = (&*request.authority, &*call.words.host);
+    let mapping = Mapping::of_response(route, requested, sent_host, request.scheme == "https");
     mapping.map_fields(&mut response.fields);
     mapping::rewrite(&mut response.fields, &route.response.rewrite)
 }

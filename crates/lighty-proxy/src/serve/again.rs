@@ -44,7 +44,7 @@ impl Serving<'_> {
     /// True if the backend has certainly read nothing of the request.
     pub(super) async fn went_unread(
         &self,
-        trouble: &CallFailure,
+        failure: &CallFailure,
         call: &UpstreamCall,
         connection: &Connection,
     ) -> bool {
@@ -52,7 +52,7 @@ impl Serving<'_> {
         if !call.has_sent() || connection.is_refused() || is_broken {
             return true;
         }
-        let is_silent = matches!(trouble, CallFailure::Backend { silent: true, .. });
+        let is_silent = matches!(failure, CallFailure::Backend { silent: true, .. });
         let matters = is_silent && !self.may_repeat() && self.upload.can_rewind();
         matters && Box::pin(call.went_unread(&connection.stream)).await
     }
@@ -60,12 +60,12 @@ impl Serving<'_> {
     /// Decides between a retry and giving up.
     pub(super) fn decide(
         &mut self,
-        trouble: CallFailure,
+        failure: CallFailure,
         unread: bool,
         connection: Connection,
         began_ms: u64,
     ) -> Result<(), FaultReport> {
-        let (fault, silent) = match trouble {
+        let (fault, silent) = match failure {
             CallFailure::Backend { fault, silent } => (fault, silent),
             CallFailure::Body(fault) => {
                 connection.permit.address.health.record_abandoned(began_ms);

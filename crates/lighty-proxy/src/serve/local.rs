@@ -219,8 +219,8 @@ impl Local {
 
     /// Writes a backend's error output to the error log.
     pub(crate) fn log_stderr(&self, permit: &ConnPermit, call: &mut UpstreamCall) {
-        let said = call.session.take_said();
-        if said.is_empty() {
+        let output = call.session.take_said();
+        if output.is_empty() {
             return;
         }
         let share_kbytes = call.error_kbytes_max;
@@ -230,7 +230,7 @@ impl Local {
             let (log, clock) = (self.log.clone(), self.clock.clone());
             Box::new(ErrorOutput::new(log, clock, who, share_kbytes))
         });
-        for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             errors.take_line(line);
         }
     }

@@ -423,8 +423,8 @@ impl UpstreamCall {
             stream.acknowledge();
         }
         self.watch(upload, timeouts, moved);
-        let trouble = ready!(self.poll_limit(client, Some(connection), cx));
-        Poll::Ready(Err(trouble))
+        let failure = ready!(self.poll_limit(client, Some(connection), cx));
+        Poll::Ready(Err(failure))
     }
 
     fn count_interim(&mut self) -> Result<(), CallFailure> {

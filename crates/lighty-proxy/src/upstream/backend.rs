@@ -84,7 +84,7 @@ pub struct Backend {
     pub requests: AtomicU64,
     pub failed: AtomicU64,
     /// Reason for its last failure.
-    trouble: Mutex<Option<Arc<str>>>,
+    last_failure: Mutex<Option<Arc<str>>>,
     is_gone: AtomicBool,
     /// Time when it last closed a connection with a request on it, in monotonic milliseconds.
     closed_ms: AtomicU64,
@@ -167,7 +167,7 @@ impl Backend {
             answered_ms: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            trouble: Mutex::new(None),
+            last_failure: Mutex::new(None),
             is_gone: AtomicBool::new(false),
             closed_ms: AtomicU64::new(0),
             lost_kept: AtomicU32::new(0),
@@ -189,13 +189,13 @@ impl Backend {
 
     /// Records the reason for its failure; `None` after its return.
     pub(crate) fn set_trouble(&self, words: Option<&str>) {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        *trouble = words.map(Arc::from);
+        let mut last_failure = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *last_failure = words.map(Arc::from);
     }
 
     /// Returns the reason for its present or last failure.
-    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn last_failure(&self) -> Option<Arc<str>> {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the number of requests in progress.

@@ -42,11 +42,11 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
 
 /// Returns the DNS options for the names of backends.
 pub fn resolve_options(global: &Settings) -> ResolveOptions {
-    let asked = &global.module::<ProxySettings>().parts.resolver;
+    let resolver_parts = &global.module::<ProxySettings>().parts.resolver;
     ResolveOptions {
-        name_servers: asked.name_servers.to_vec(),
-        timeout_ms: asked.timeout_ms,
-        ttl_ms_max: asked.ttl_ms_max,
+        name_servers: resolver_parts.name_servers.to_vec(),
+        timeout_ms: resolver_parts.timeout_ms,
+        ttl_ms_max: resolver_parts.ttl_ms_max,
         ..ResolveOptions::default()
     }
 }

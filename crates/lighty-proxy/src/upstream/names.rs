@@ -142,8 +142,9 @@ impl UpstreamNames {
     /// Starts resolving the names of an upstream. Returns at once: unresolved names have no
     /// addresses yet.
     pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> UpstreamNames {
-        let of_backend =
-            |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
+        let of_backend = |backend: &BackendSpec| {
+            question(&backend.address).map(|requested| resolver.watch(&requested))
+        };
         let watches: Vec<_> = upstream.backends.iter().map(of_backend).collect();
         let (seen, heard) = (vec![0; watches.len()], vec![Standing::Pending; watches.len()]);
         UpstreamNames { upstream, watches, seen, heard }

@@ -50,7 +50,7 @@ struct RegistryState {
 }
 
 struct RegistryEntry {
-    asked: Arc<UpstreamSpec>,
+    requested: Arc<UpstreamSpec>,
     upstream: Arc<Upstream>,
     /// Numbers of the namings that include it.
     named_by: Vec<u64>,
@@ -205,7 +205,7 @@ impl Registry {
     ) -> (Arc<Upstream>, bool) {
         let is_it = |entry: &&mut RegistryEntry| {
             let may_be_had = !entry.upstream.is_retired() || entry.named_by.contains(&naming);
-            may_be_had && entry.asked == *spec
+            may_be_had && entry.requested == *spec
         };
         if let Some(known) = state.entries.iter_mut().find(is_it) {
             if !known.named_by.contains(&naming) {
@@ -214,9 +214,9 @@ impl Registry {
             return (Arc::clone(&known.upstream), false);
         }
         // A copy of the spec, because the configuration's own is dropped with the configuration.
-        let asked = Arc::new(UpstreamSpec::clone(spec));
-        let label = Upstream::label(&asked.name, place);
-        let located = state.locate(&asked, naming);
+        let requested = Arc::new(UpstreamSpec::clone(spec));
+        let label = Upstream::label(&requested.name, place);
+        let located = state.locate(&requested, naming);
         let mut older = state.entries.iter().rev().map(|entry| &entry.upstream);
         let before = older.find(|one| one.label == label && one.is_in_use()).cloned();
         let index = before.as_ref().map_or(state.next_index, |one| one.index);
@@ -224,7 +224,7 @@ impl Registry {
         let made = Upstream::new(located, index, label, &self.backends, before.as_deref());
         let upstream = Arc::new(made);
         let named_by = vec![naming];
-        state.entries.push(RegistryEntry { asked, upstream: Arc::clone(&upstream), named_by });
+        state.entries.push(RegistryEntry { requested, upstream: Arc::clone(&upstream), named_by });
         (upstream, true)
     }
 
@@ -290,11 +290,11 @@ impl RegistryState {
         let tls = |backend: &&BackendSpec| backend.tls.as_ref().is_some_and(|t| !t.is_verified);
         for backend in upstream.spec.backends.iter().filter(tls) {
             let (name, text) = (&upstream.label, &backend.text);
-            let words = format!(
+            let message = format!(
                 "{name}: backend {text} may be anyone: its certificate is not verified \
                  (proxy-core.tls-verify)"
             );
-            log.line(Level::Warning, Clock::start().unix_s(), &words, About::default());
+            log.line(Level::Warning, Clock::start().unix_s(), &message, About::default());
         }
     }
 
@@ -308,7 +308,7 @@ impl RegistryState {
     fn forget_programs(&mut self) {
         let entries = &self.entries;
         let has = |entry: &RegistryEntry, program: &Arc<SpawnSpec>| {
-            entry.asked.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
+            entry.requested.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
         };
         self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
     }
@@ -326,7 +326,7 @@ impl RegistryState {
             let path = match &backend.address {
                 BackendAddress::Unix(name) if name.starts_with('@') => {
                     let before = spec.backends[..at].iter().zip(&located.backends);
-                    let same = |(asked, _): &(&BackendSpec, _)| is_spawned_at(asked, name);
+                    let same = |(requested, _): &(&BackendSpec, _)| is_spawned_at(requested, name);
                     let known = before.clone().find(same).map(|(_, found)| found.address.clone());
                     known.or_else(|| Some(self.abstract_name(name, spawn, naming)))
                 }
@@ -353,13 +353,14 @@ impl RegistryState {
     ) -> BackendAddress {
         let found = |is_it: &dyn Fn(&RegistryEntry, &BackendSpec) -> bool| {
             self.entries.iter().rev().find_map(|entry| {
-                let asked = entry.asked.backends.iter().zip(&entry.upstream.spec.backends);
-                let mut same = asked.filter(|(asked, _)| is_spawned_at(asked, name));
-                same.find(|(asked, _)| is_it(entry, asked)).map(|(_, found)| found.address.clone())
+                let requested = entry.requested.backends.iter().zip(&entry.upstream.spec.backends);
+                let mut same = requested.filter(|(requested, _)| is_spawned_at(requested, name));
+                same.find(|(requested, _)| is_it(entry, requested))
+                    .map(|(_, found)| found.address.clone())
             })
         };
         let of_generation = found(&|entry, _| entry.named_by.contains(&naming));
-        let of_program = || found(&|_, asked| asked.spawn.as_ref() == Some(spawn));
+        let of_program = || found(&|_, requested| requested.spawn.as_ref() == Some(spawn));
         if let Some(known) = of_generation.or_else(of_program) {
             return known;
         }

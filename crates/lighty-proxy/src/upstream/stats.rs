@@ -34,7 +34,7 @@ pub struct AddressFigures {
     /// Its current standing.
     pub state: Standing,
     /// Reason why it is not up, if known.
-    pub trouble: Option<Arc<str>>,
+    pub last_failure: Option<Arc<str>>,
     /// Number of requests sent to it.
     pub requests: u64,
     /// Number of attempts that failed by its fault.
@@ -106,7 +106,7 @@ fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
         text: Arc::clone(&address.spec.text),
         label: address.spec.label.clone(),
         state,
-        trouble: address.trouble().filter(|_| state != Standing::Up),
+        last_failure: address.last_failure().filter(|_| state != Standing::Up),
         requests: address.requests.load(Ordering::Relaxed),
         failed: address.failed.load(Ordering::Relaxed),
         load: address.busy(),
@@ -175,7 +175,7 @@ mod tests {
             text: "10.0.0.1:80".into(),
             label: Some("main".into()),
             state: Standing::Down,
-            trouble: Some("refused".into()),
+            last_failure: Some("refused".into()),
             requests: 7,
             failed: 2,
             load: 1,

@@ -77,8 +77,8 @@ fn await_port(driver: &Program) -> SocketAddr {
     let start = Instant::now();
     loop {
         let log = driver.log();
-        let said = log.split("started successfully on port ").nth(1);
-        let port = said.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+        let announcement = log.split("started successfully on port ").nth(1);
+        let port = announcement.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
         if let Some(Ok(port)) = port.map(str::parse) {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             if TcpStream::connect(address).is_ok() {

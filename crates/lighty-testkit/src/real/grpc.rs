@@ -127,7 +127,7 @@ pub struct GrpcClient {
     child: Child,
     /// Closing it ends the client.
     input: Option<ChildStdin>,
-    said: Lines<BufReader<ChildStdout>>,
+    printed: Lines<BufReader<ChildStdout>>,
     /// Log of frames, if enabled.
     frames: Lines<BufReader<ChildStderr>>,
 }
@@ -152,9 +152,9 @@ impl GrpcClient {
             .stderr(Stdio::piped())
             .spawn()
             .expect("a client");
-        let said = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let printed = BufReader::new(child.stdout.take().expect("its output")).lines();
         let frames = BufReader::new(child.stderr.take().expect("its error output")).lines();
-        Some(Self { input: child.stdin.take(), child, said, frames })
+        Some(Self { input: child.stdin.take(), child, printed, frames })
     }
 
     /// Waits until 100 more calls have completed.
@@ -172,7 +172,7 @@ impl GrpcClient {
     /// # Panics
     /// If the client ends without such a line.
     pub fn await_line(&mut self, beginning: &str) {
-        let found = self.said.by_ref().map_while(Result::ok).any(|l| l.starts_with(beginning));
+        let found = self.printed.by_ref().map_while(Result::ok).any(|l| l.starts_with(beginning));
         assert!(found, "it has ended without: {beginning}");
     }
 
@@ -193,11 +193,11 @@ impl GrpcClient {
     #[must_use]
     pub fn finish(mut self) -> Vec<String> {
         self.input = None;
-        let said: Vec<String> = self.said.by_ref().map_while(Result::ok).collect();
+        let printed: Vec<String> = self.printed.by_ref().map_while(Result::ok).collect();
         let errors: Vec<String> = self.frames.by_ref().map_while(Result::ok).collect();
         let status = self.child.wait().expect("its status");
-        assert!(status.success(), "{said:?} {}", errors.join("\n"));
-        said
+        assert!(status.success(), "{printed:?} {}", errors.join("\n"));
+        printed
     }
 }
 

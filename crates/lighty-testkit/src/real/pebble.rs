@@ -104,9 +104,9 @@ impl Pebble {
     #[must_use]
     pub fn status(&self, file: &Path) -> String {
         let mut openssl = Command::new("openssl");
-        let told = openssl.args(["x509", "-noout", "-serial", "-in", text(file)]).output();
-        let told = String::from_utf8(told.expect("openssl runs").stdout).expect("text");
-        let serial = told.trim().strip_prefix("serial=").expect("a serial number");
+        let printed = openssl.args(["x509", "-noout", "-serial", "-in", text(file)]).output();
+        let printed = String::from_utf8(printed.expect("openssl runs").stdout).expect("text");
+        let serial = printed.trim().strip_prefix("serial=").expect("a serial number");
         let mut curl = Command::new("curl");
         let at = self.management.address();
         curl.args(["-sSf", "--cacert", text(&self.ca_file())]);

@@ -412,7 +412,7 @@ impl ResponseDecoder {
         let len = decimal::parse(value).ok_or(AjpFault::LengthMalformed)?;
         match self.content_length {
             None => self.fields.push_known(Known::ContentLength, value),
-            Some(told) if told != len => return Err(AjpFault::LengthConflict),
+            Some(reported) if reported != len => return Err(AjpFault::LengthConflict),
             Some(_) => {}
         }
         self.content_length = Some(len);

@@ -10,14 +10,14 @@ use crate::ajp13::{EncodeFault, FIELDS_MAX};
 /// Decoded events, with adjacent body chunks joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DecodedResponse {
-    events: Vec<Told>,
+    events: Vec<ReceivedEvent>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     between: bool,
     fault: Option<AjpFault>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum ReceivedEvent {
     Headers(u16, Vec<u8>),
     Body(Vec<u8>),
     Other(AjpEvent),
@@ -39,14 +39,15 @@ fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> DecodedResp
             assert!(step.consumed > 0);
             match step.event {
                 Some(AjpEvent::Body(range)) => match seen.events.last_mut() {
-                    Some(Told::Body(data)) => data.extend_from_slice(&rest[range]),
-                    _ => seen.events.push(Told::Body(rest[range].to_vec())),
+                    Some(ReceivedEvent::Body(data)) => data.extend_from_slice(&rest[range]),
+                    _ => seen.events.push(ReceivedEvent::Body(rest[range].to_vec())),
                 },
                 Some(AjpEvent::Headers) => {
-                    let told = Told::Headers(decoder.status().code(), decoder.reason().to_vec());
-                    seen.events.push(told);
+                    let received =
+                        ReceivedEvent::Headers(decoder.status().code(), decoder.reason().to_vec());
+                    seen.events.push(received);
                 }
-                Some(other) => seen.events.push(Told::Other(other)),
+                Some(other) => seen.events.push(ReceivedEvent::Other(other)),
                 None => {}
             }
             rest = &rest[step.consumed..];
@@ -108,10 +109,10 @@ fn a_response_as_tomcat_sends_it() {
     assert_eq!(
         seen.events,
         [
-            Told::Headers(200, b"OK".to_vec()),
-            Told::Body(b"hello".to_vec()),
-            Told::Other(AjpEvent::Flush),
-            Told::Other(AjpEvent::End { reuse: true }),
+            ReceivedEvent::Headers(200, b"OK".to_vec()),
+            ReceivedEvent::Body(b"hello".to_vec()),
+            ReceivedEvent::Other(AjpEvent::Flush),
+            ReceivedEvent::Other(AjpEvent::End { reuse: true }),
         ]
     );
     let text = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
@@ -128,9 +129,9 @@ fn chunks_of_the_document() {
     assert_eq!(
         seen.events[1..],
         [
-            Told::Body(b"hi".to_vec()),
-            Told::Other(AjpEvent::Flush),
-            Told::Other(AjpEvent::End { reuse: false })
+            ReceivedEvent::Body(b"hi".to_vec()),
+            ReceivedEvent::Other(AjpEvent::Flush),
+            ReceivedEvent::Other(AjpEvent::End { reuse: false })
         ]
     );
 }
@@ -139,8 +140,8 @@ fn chunks_of_the_document() {
 fn body_is_asked_for_before_and_after_headers() {
     let ask = b"AB\0\x03\x06\x1F\xFA";
     let seen = decode(&[&ask[..], NO_FIELDS, ask, END].concat());
-    assert_eq!(seen.events[0], Told::Other(AjpEvent::GetBody { len: 8186 }));
-    assert_eq!(seen.events[2], Told::Other(AjpEvent::GetBody { len: 8186 }));
+    assert_eq!(seen.events[0], ReceivedEvent::Other(AjpEvent::GetBody { len: 8186 }));
+    assert_eq!(seen.events[2], ReceivedEvent::Other(AjpEvent::GetBody { len: 8186 }));
     refuse(&[b"AB\0\x03\x06\0\0"], AjpFault::BodyRequestEmpty);
     refuse(&[b"AB\0\x02\x06\x01"], AjpFault::Truncated);
     refuse(&[b"AB\0\x04\x06\0\x01\0"], AjpFault::Trailing);
@@ -166,7 +167,7 @@ fn a_ping_is_answered_by_a_pong_and_nothing_else() {
         let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
         decoder.begin_ping();
         let seen = decode_pieces(&mut decoder, pieces);
-        assert_eq!(seen.events, [Told::Other(AjpEvent::Pong)]);
+        assert_eq!(seen.events, [ReceivedEvent::Other(AjpEvent::Pong)]);
         assert_eq!(decoder.feed(b"A"), Err(AjpFault::Unasked));
     });
     for wire in [NO_FIELDS, END, b"AB\0\x02\x09\0"] {
@@ -320,7 +321,7 @@ fn what_concerns_the_connection_is_dropped() {
                    \xA0\x0A\0\x03404\0\0\x03X-A\0\0\x01b\0";
     let seen = decode(&headers(4, fields));
     assert_eq!(seen.fields, [(b"X-A".to_vec(), b"b".to_vec())]);
-    assert_eq!(seen.events, [Told::Headers(200, b"OK".to_vec())]);
+    assert_eq!(seen.events, [ReceivedEvent::Headers(200, b"OK".to_vec())]);
 }
 
 #[test]
@@ -344,7 +345,7 @@ proptest! {
         reason in "[ -~]{0,12}",
         lines in proptest::collection::vec(("X-[A-Za-z-]{1,8}|Location|SET-COOKIE", "([!-~]([ -~]{0,8}[!-~])?)?"), 0..8),
         chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
-        asked in any::<Option<u16>>(),
+        requested in any::<Option<u16>>(),
         reuse in any::<bool>(),
     ) {
         let mut sent = Fields::new();
@@ -352,9 +353,9 @@ proptest! {
             sent.push(name.as_bytes(), value.as_bytes());
         }
         let mut wire = Vec::new();
-        let asked = asked.filter(|&len| len > 0);
+        let requested = requested.filter(|&len| len > 0);
         let code = Status::new(status).expect("three digits");
-        if let Some(len) = asked {
+        if let Some(len) = requested {
             encode_get_body(len, &mut wire);
         }
         encode_headers(code, reason.as_bytes(), &sent, PacketSize::DEFAULT, &mut wire).expect("legal");
@@ -367,15 +368,15 @@ proptest! {
         let lower = |(name, value): (&[u8], &[u8])| (name.to_ascii_lowercase(), value.to_vec());
         let got: Vec<_> = seen.fields.iter().map(|(n, v)| lower((n, v))).collect();
         prop_assert_eq!(got, sent.iter().map(lower).collect::<Vec<_>>());
-        let bodies = seen.events.iter().filter_map(|told| match told {
-            Told::Body(data) => Some(data.as_slice()),
+        let bodies = seen.events.iter().filter_map(|received| match received {
+            ReceivedEvent::Body(data) => Some(data.as_slice()),
             _ => None,
         });
         prop_assert_eq!(bodies.collect::<Vec<_>>().concat(), chunks.concat());
-        let flushes = seen.events.iter().filter(|told| **told == Told::Other(AjpEvent::Flush)).count();
+        let flushes = seen.events.iter().filter(|received| **received == ReceivedEvent::Other(AjpEvent::Flush)).count();
         prop_assert_eq!(flushes, chunks.iter().filter(|chunk| chunk.is_empty()).count());
-        prop_assert_eq!(seen.events.last(), Some(&Told::Other(AjpEvent::End { reuse })));
-        prop_assert!(seen.events.contains(&Told::Headers(status, reason.into_bytes())));
+        prop_assert_eq!(seen.events.last(), Some(&ReceivedEvent::Other(AjpEvent::End { reuse })));
+        prop_assert!(seen.events.contains(&ReceivedEvent::Headers(status, reason.into_bytes())));
     }
 
     /// Malformed responses have the same result in every cut.

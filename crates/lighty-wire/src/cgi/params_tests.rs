@@ -122,11 +122,11 @@ fn what_is_not_so_is_not_said() {
     assert!(!has(&empty, "PATH_INFO") && has(&empty, "QUERY_STRING"));
     assert!(has(&Params { content_length: Some(0), ..empty }, "CONTENT_LENGTH"));
     assert!(has(&Params { content_length: Some(1), ..empty }, "CONTENT_LENGTH"));
-    let asked = Params { purpose: Purpose::Authorize, ..full(&fields) };
+    let authorize = Params { purpose: Purpose::Authorize, ..full(&fields) };
     for name in ["CONTENT_LENGTH", "PATH_INFO", "PATH_TRANSLATED", "SCRIPT_NAME"] {
-        assert!(has(&full(&fields), name) && !has(&asked, name), "{name}");
+        assert!(has(&full(&fields), name) && !has(&authorize, name), "{name}");
     }
-    assert!(has(&asked, "SCRIPT_FILENAME") && has(&asked, "REQUEST_URI"));
+    assert!(has(&authorize, "SCRIPT_FILENAME") && has(&authorize, "REQUEST_URI"));
 }
 
 #[test]

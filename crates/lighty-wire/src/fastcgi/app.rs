@@ -45,7 +45,7 @@ pub enum FastcgiRequestEvent {
     Abort,
     /// A request to reject: end it under this id with this status.
     Refuse(u16, ProtocolStatus),
-    /// A query for variables: see [`RequestDecoder::asked`].
+    /// A query for variables: see [`RequestDecoder::requested`].
     GetValues,
     /// A management record of this type; respond with [`push_unknown_type`].
     UnknownType(u8),
@@ -149,7 +149,7 @@ impl RequestDecoder {
     }
 
     /// The variables of the last query.
-    pub fn asked(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn requested(&self) -> impl Iterator<Item = &[u8]> {
         let mut content = self.content.as_slice();
         core::iter::from_fn(move || split_pair(&mut content).ok().flatten().map(|(name, _)| name))
     }
@@ -337,14 +337,14 @@ pub fn push_end_request(request_id: u16, end: EndRequest, out: &mut Vec<u8>) {
 
 /// Appends the queried values that are known. Unknown variables are left out.
 pub fn push_values<'a>(
-    asked: impl IntoIterator<Item = &'a [u8]>,
+    requested: impl IntoIterator<Item = &'a [u8]>,
     values: &Values,
     out: &mut Vec<u8>,
 ) {
     let [conns, reqs, mpxs] = VARIABLES;
     let mut content = Vec::new();
     let mut wanted = [false; VARIABLES.len()];
-    for name in asked {
+    for name in requested {
         VARIABLES.iter().zip(&mut wanted).for_each(|(known, hit)| *hit |= *known == name);
     }
     let known = [

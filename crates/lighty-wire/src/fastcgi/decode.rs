@@ -90,9 +90,9 @@ pub struct Values {
 
 /// Decodes an application's messages.
 ///
-/// `feed` it until [`FastcgiEvent::End`]; then `clear` it for the next request on the connection. Bytes
-/// after the end are not consumed: they are unsolicited. After a fault every further call repeats
-/// it.
+/// `feed` it until [`FastcgiEvent::End`]; then `clear` it for the next request on the connection.
+/// Bytes after the end are not consumed: they are unsolicited. After a fault every further call
+/// repeats it.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     records: RecordReader,

@@ -18,7 +18,7 @@ const COMPLETE: EndRequest =
 
 /// Events, with adjacent data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum DecodedEvent {
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
     Other(FastcgiEvent),
@@ -26,21 +26,25 @@ enum Said {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ResponseDecoded {
-    said: Vec<Said>,
+    events: Vec<DecodedEvent>,
     used: usize,
     fault: Option<FastcgiFault>,
 }
 
 impl ResponseDecoded {
     fn hear(&mut self, input: &[u8], event: FastcgiEvent) {
-        match (event, self.said.last_mut()) {
-            (FastcgiEvent::Stdout(range), Some(Said::Stdout(data)))
-            | (FastcgiEvent::Stderr(range), Some(Said::Stderr(data))) => {
+        match (event, self.events.last_mut()) {
+            (FastcgiEvent::Stdout(range), Some(DecodedEvent::Stdout(data)))
+            | (FastcgiEvent::Stderr(range), Some(DecodedEvent::Stderr(data))) => {
                 data.extend_from_slice(&input[range]);
             }
-            (FastcgiEvent::Stdout(range), _) => self.said.push(Said::Stdout(input[range].to_vec())),
-            (FastcgiEvent::Stderr(range), _) => self.said.push(Said::Stderr(input[range].to_vec())),
-            (other, _) => self.said.push(Said::Other(other)),
+            (FastcgiEvent::Stdout(range), _) => {
+                self.events.push(DecodedEvent::Stdout(input[range].to_vec()))
+            }
+            (FastcgiEvent::Stderr(range), _) => {
+                self.events.push(DecodedEvent::Stderr(input[range].to_vec()))
+            }
+            (other, _) => self.events.push(DecodedEvent::Other(other)),
         }
     }
 }
@@ -106,13 +110,13 @@ fn a_response_is_read_up_to_its_end() {
     let outcome = decode(&input);
     assert_eq!((outcome.used, outcome.fault), (len, None));
     let expected = [
-        Said::Stdout(b"Status: 200\n\nhello".to_vec()),
-        Said::Stderr(b"a warning\n".to_vec()),
-        Said::Stdout(b", world".to_vec()),
-        Said::Other(FastcgiEvent::EndOfStdout),
-        Said::Other(FastcgiEvent::End(COMPLETE)),
+        DecodedEvent::Stdout(b"Status: 200\n\nhello".to_vec()),
+        DecodedEvent::Stderr(b"a warning\n".to_vec()),
+        DecodedEvent::Stdout(b", world".to_vec()),
+        DecodedEvent::Other(FastcgiEvent::EndOfStdout),
+        DecodedEvent::Other(FastcgiEvent::End(COMPLETE)),
     ];
-    assert_eq!(outcome.said, expected);
+    assert_eq!(outcome.events, expected);
 }
 
 #[test]
@@ -120,7 +124,7 @@ fn an_end_without_an_end_of_output_is_legal() {
     let end = EndRequest { app_status: 0xFF00_0001, protocol_status: ProtocolStatus::Overloaded };
     let mut input = Vec::new();
     push_end_request(1, end, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::End(end))]);
+    assert_eq!(decode(&input).events, [DecodedEvent::Other(FastcgiEvent::End(end))]);
 }
 
 #[test]
@@ -145,12 +149,13 @@ fn every_length_of_content_and_padding() {
             let content: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             let mut input = record(6, 1, &content, padding);
             push_end_request(1, COMPLETE, &mut input);
-            let expected = [Said::Stdout(content), Said::Other(FastcgiEvent::End(COMPLETE))];
+            let expected =
+                [DecodedEvent::Stdout(content), DecodedEvent::Other(FastcgiEvent::End(COMPLETE))];
             let mut decoder = Decoder::new();
             let mut check = |pieces: &[&[u8]]| {
                 decoder.clear();
                 let outcome = decode_pieces(&mut decoder, pieces);
-                assert_eq!((&outcome.said[..], outcome.fault), (&expected[..], None));
+                assert_eq!((&outcome.events[..], outcome.fault), (&expected[..], None));
                 assert_eq!(outcome.used, input.len());
             };
             check(&[&input]);
@@ -170,8 +175,8 @@ fn bodies_around_multiples_of_64_kib() {
         assert_eq!(input.len(), len + records * HEADER_LEN);
         push_end_request(1, COMPLETE, &mut input);
         let outcome = decode_pieces(&mut Decoder::new(), &[&input]);
-        assert!(outcome.said[0] == Said::Stdout(body), "{len}");
-        assert_eq!(outcome.said.len(), 2);
+        assert!(outcome.events[0] == DecodedEvent::Stdout(body), "{len}");
+        assert_eq!(outcome.events.len(), 2);
     }
 }
 
@@ -191,9 +196,9 @@ fn values_are_read() {
     let values = Values { max_conns: Some(50), max_reqs: None, multiplexes: Some(false) };
     let mut input = Vec::new();
     push_values(VARIABLES, &values, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::Values(values))]);
+    assert_eq!(decode(&input).events, [DecodedEvent::Other(FastcgiEvent::Values(values))]);
     let odd = record(10, 0, b"\x0E\x02FCGI_MAX_CONNSno\x01\x01ab", 3);
-    assert_eq!(decode(&odd).said, [Said::Other(FastcgiEvent::Values(Values::default()))]);
+    assert_eq!(decode(&odd).events, [DecodedEvent::Other(FastcgiEvent::Values(Values::default()))]);
     refuse(FastcgiFault::PairTruncated, &record(10, 0, b"\x0E\x02FCGI_MAX", 0));
     refuse(FastcgiFault::PairTruncated, &record(10, 0, b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFx", 0));
 }
@@ -216,7 +221,7 @@ fn management_records_have_a_limit() {
 fn an_unknown_type_is_reported() {
     let mut input = Vec::new();
     push_unknown_type(9, &mut input);
-    assert_eq!(decode(&input).said, [Said::Other(FastcgiEvent::UnknownType(9))]);
+    assert_eq!(decode(&input).events, [DecodedEvent::Other(FastcgiEvent::UnknownType(9))]);
 }
 
 #[test]
@@ -249,7 +254,7 @@ fn output_after_its_end_is_refused() {
     let ended = record(6, 1, b"", 2);
     refuse(FastcgiFault::StreamEnded, &[ended.clone(), record(6, 1, b"x", 0)].concat());
     let twice = decode(&[ended.clone(), ended].concat());
-    assert_eq!((twice.said.len(), twice.fault), (1, None));
+    assert_eq!((twice.events.len(), twice.fault), (1, None));
 }
 
 #[test]
@@ -281,7 +286,7 @@ proptest! {
             expected.hear(data, event(0..data.len()));
         }
         push_end_request(1, end, &mut input);
-        expected.said.push(Said::Other(FastcgiEvent::End(end)));
+        expected.events.push(DecodedEvent::Other(FastcgiEvent::End(end)));
         expected.used = input.len();
         let cut: Vec<&[u8]> = input.chunks(step).collect();
         prop_assert_eq!(&decode_pieces(&mut Decoder::new(), &cut), &expected);

@@ -17,7 +17,7 @@ struct DecodedMessages {
     stdin: Vec<u8>,
     ended: bool,
     aborted: bool,
-    asked: Vec<Vec<u8>>,
+    requested: Vec<Vec<u8>>,
 }
 
 fn read(bytes: &[u8]) -> DecodedMessages {
@@ -33,7 +33,7 @@ fn read(bytes: &[u8]) -> DecodedMessages {
             Some(FastcgiRequestEvent::EndOfStdin) => seen.ended = true,
             Some(FastcgiRequestEvent::Abort) => seen.aborted = true,
             Some(FastcgiRequestEvent::GetValues) => {
-                seen.asked = decoder.asked().map(<[u8]>::to_vec).collect()
+                seen.requested = decoder.requested().map(<[u8]>::to_vec).collect()
             }
             Some(other) => panic!("{other:?}"),
         }
@@ -157,7 +157,7 @@ fn the_question_for_variables_is_understood() {
     get_values(&mut out);
     assert_eq!(&out[..8], b"\x01\x09\0\0\0\x30\0\0");
     assert_eq!(lengths(&out), [48]);
-    assert_eq!(read(&out).asked, VARIABLES.map(<[u8]>::to_vec));
+    assert_eq!(read(&out).requested, VARIABLES.map(<[u8]>::to_vec));
 }
 
 #[test]

@@ -61,8 +61,8 @@ fn lines_of_version_1() {
     assert_eq!(ends("PROXY TCP6 2001:DB8::1 ::1 1 2\r\n"), inet("[2001:db8::1]:1", "[::1]:2"));
     assert_eq!(ends("PROXY UNKNOWN\r\n"), Endpoints::Own);
     assert_eq!(ends("PROXY UNKNOWN ffff::1 whatever \0 99999\r\n"), Endpoints::Own);
-    let told = header(b"PROXY UNKNOWN\r\n");
-    assert_eq!((told.version, told.command), (Version::V1, Command::Proxy));
+    let parsed = header(b"PROXY UNKNOWN\r\n");
+    assert_eq!((parsed.version, parsed.command), (Version::V1, Command::Proxy));
     let followed = run(b"PROXY UNKNOWN\r\nGET / HTTP/1.1\r\n", V2_BYTES_MAX);
     assert!(matches!(followed, Ok(Parsed::Complete { consumed: 15, .. })));
 }
@@ -134,15 +134,15 @@ fn a_line_has_107_bytes_at_most() {
 #[test]
 fn headers_of_version_2() {
     let wire = tcp4(b"");
-    let told = header(&wire);
-    assert_eq!(told.endpoints, inet("192.0.2.1:56324", "192.0.2.2:443"));
-    assert_eq!((told.version, told.command), (Version::V2, Command::Proxy));
-    assert_eq!(told.extensions, Extensions::default());
+    let parsed = header(&wire);
+    assert_eq!(parsed.endpoints, inet("192.0.2.1:56324", "192.0.2.2:443"));
+    assert_eq!((parsed.version, parsed.command), (Version::V2, Command::Proxy));
+    assert_eq!(parsed.extensions, Extensions::default());
     let mut block = [0; 36];
     (block[15], block[31], block[33], block[35]) = (1, 2, 3, 4);
-    let told = v2(0x21, 0x22, &block);
-    assert_eq!(header(&told).endpoints, inet("[::1]:3", "[::2]:4"));
-    assert_eq!(header(&told).transport, Transport::Datagram);
+    let parsed = v2(0x21, 0x22, &block);
+    assert_eq!(header(&parsed).endpoints, inet("[::1]:3", "[::2]:4"));
+    assert_eq!(header(&parsed).transport, Transport::Datagram);
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn local_sockets() {
 fn the_sockets_own_addresses_stay() {
     for family in [0x00, 0x11, 0x21, 0x31, 0x47, 0xFF] {
         let wire = v2(0x20, family, b"\x01\x02\x03");
-        let told = header(&wire);
-        assert_eq!((told.command, told.endpoints), (Command::Local, Endpoints::Own));
+        let parsed = header(&wire);
+        assert_eq!((parsed.command, parsed.endpoints), (Command::Local, Endpoints::Own));
     }
     // Addresses of an unspecified family, and bytes that are not extensions.
     for (family, block) in [
@@ -179,9 +179,9 @@ fn the_sockets_own_addresses_stay() {
         (0x30, b"\x01\0\x02"),
     ] {
         let wire = v2(0x21, family, block);
-        let told = header(&wire);
-        assert_eq!((told.command, told.endpoints), (Command::Proxy, Endpoints::Own));
-        assert_eq!(told.extensions, Extensions::default());
+        let parsed = header(&wire);
+        assert_eq!((parsed.command, parsed.endpoints), (Command::Proxy, Endpoints::Own));
+        assert_eq!(parsed.extensions, Extensions::default());
     }
     let wire = v2(0x21, 0, b"\x01\0\x02h2");
     assert_eq!(header(&wire).extensions.alpn, Some(&b"h2"[..]));
@@ -229,10 +229,10 @@ fn extensions() {
         b"\xE0\0\x01x\x01\0\x02h2\x02\0\x01a\x04\0\0\x05\0\x01i\x01\0\x01z\x30\0\x02ns\
           \x20\0\x1E\x03\0\0\0\x01\x21\0\x03TLS\x7F\0\0\x22\0\x01c\x23\0\x01d\x24\0\x01e\x25\0\x01f",
     );
-    let told = header(&wire).extensions;
-    assert_eq!((told.alpn, told.authority), (Some(&b"h2"[..]), Some(&b"a"[..])));
-    assert_eq!((told.unique_id, told.checksum), (Some(&b"i"[..]), false));
-    let tls = told.tls.expect("it was told");
+    let parsed = header(&wire).extensions;
+    assert_eq!((parsed.alpn, parsed.authority), (Some(&b"h2"[..]), Some(&b"a"[..])));
+    assert_eq!((parsed.unique_id, parsed.checksum), (Some(&b"i"[..]), false));
+    let tls = parsed.tls.expect("it was told");
     assert_eq!(
         tls,
         Tls {
@@ -403,9 +403,9 @@ proptest! {
         let line = Header { version: Version::V1, ..sent };
         wire.clear();
         encode(&line, &mut wire).expect("legal");
-        let told = header(&wire).endpoints;
+        let parsed = header(&wire).endpoints;
         let is_inet = matches!(endpoints, Endpoints::Inet { .. });
-        prop_assert_eq!(told, if is_inet { endpoints } else { Endpoints::Own });
+        prop_assert_eq!(parsed, if is_inet { endpoints } else { Endpoints::Own });
     }
 
     /// Malformed headers have the same result in every cut.

@@ -115,9 +115,9 @@ fn keep<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) {
 
 /// Verifies the checksum of the whole header, with zeros in place of the checksum.
 fn check_sum(header: &[u8], end: usize, value: &[u8]) -> Result<(), ProxyFault> {
-    let told: [u8; 4] = value.try_into().map_err(|_| ProxyFault::TlvLength)?;
-    let sum = crc32c(&[&header[..end - told.len()], &[0; 4], &header[end..]]);
-    if sum == u32::from_be_bytes(told) { Ok(()) } else { Err(ProxyFault::Checksum) }
+    let reported: [u8; 4] = value.try_into().map_err(|_| ProxyFault::TlvLength)?;
+    let sum = crc32c(&[&header[..end - reported.len()], &[0; 4], &header[end..]]);
+    if sum == u32::from_be_bytes(reported) { Ok(()) } else { Err(ProxyFault::Checksum) }
 }
 
 fn parse_tls(value: &[u8]) -> Result<Tls<'_>, ProxyFault> {

@@ -46,8 +46,8 @@ fn replay(case: &Case, run: &impl Fn(&Case, &[&[u8]]) -> String) -> Result<(), S
 
 /// Checks that every expected word is in the actual result.
 fn check(expected: &str, actual: &str) -> Result<(), String> {
-    let words: HashSet<&str> = actual.split(' ').collect();
-    match expected.split(' ').find(|word| !words.contains(word)) {
+    let text: HashSet<&str> = actual.split(' ').collect();
+    match expected.split(' ').find(|word| !text.contains(word)) {
         _ if expected.is_empty() => Err("no outcome is given".into()),
         None => Ok(()),
         Some(word) => Err(format!("expected {word}, got {actual}")),

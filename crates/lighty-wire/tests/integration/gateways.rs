@@ -63,7 +63,7 @@ fn limits(options: &[String]) -> HeadLimits {
 fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut decoder, mut used) = (Decoder::new(), 0);
-    let (mut output, mut log, mut words) = (Vec::new(), Vec::new(), String::new());
+    let (mut output, mut log, mut message) = (Vec::new(), Vec::new(), String::new());
     for piece in pieces {
         let mut rest = *piece;
         loop {
@@ -76,7 +76,7 @@ fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
                 None => break,
                 Some(FastcgiEvent::Stdout(range)) => output.extend_from_slice(&rest[range]),
                 Some(FastcgiEvent::Stderr(range)) => log.extend_from_slice(&rest[range]),
-                Some(other) => words.push_str(&name(&other)),
+                Some(other) => message.push_str(&name(&other)),
             }
             rest = &rest[step.consumed..];
         }
@@ -84,7 +84,7 @@ fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let state = if decoder.is_done() { "done" } else { "unfinished" };
     let boundary = if decoder.is_between_records() { "between" } else { "inside" };
     let log = String::from_utf8_lossy(&log).trim_end().replace(' ', "_");
-    format!("{state} {boundary} {words}rest={} log={log} {}", total - used, response(&output))
+    format!("{state} {boundary} {message}rest={} log={log} {}", total - used, response(&output))
 }
 
 fn name(event: &FastcgiEvent) -> String {

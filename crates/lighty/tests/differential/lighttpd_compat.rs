@@ -70,12 +70,12 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
         (Ok(theirs), Ok(ours)) if !case.refused => (theirs, ours),
         (Err(_), Err(_)) if case.refused => return report,
         (theirs, ours) => {
-            let said = |side: &Result<pair::Side, String>| match side {
+            let printed = |side: &Result<pair::Side, String>| match side {
                 Ok(_) => "starts".to_owned(),
                 Err(log) => format!("does not start: {log}"),
             };
             let finding =
-                Finding { what: "start".into(), lighttpd: said(theirs), lighty: said(ours) };
+                Finding { what: "start".into(), lighttpd: printed(theirs), lighty: printed(ours) };
             judge(&case.mark, &[finding], &head, &mut report);
             return report;
         }

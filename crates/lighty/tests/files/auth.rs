@@ -160,8 +160,8 @@ fn a_response_counts_once() {
         .arg(format!("http://{}/private/a", server.address()))
         .output()
         .expect("curl runs");
-    let said = String::from_utf8_lossy(&verbose.stderr).into_owned();
-    let line = said.lines().find_map(|line| line.strip_prefix("> Authorization: "));
+    let printed = String::from_utf8_lossy(&verbose.stderr).into_owned();
+    let line = printed.lines().find_map(|line| line.strip_prefix("> Authorization: "));
     let line = format!("Authorization: {}\r\n", line.expect("curl says what it sent").trim_end());
     let answer = server.get_with("/private/a", &line);
     assert_eq!(answer.status, 401, "replayed");
@@ -192,8 +192,8 @@ fn groups_are_required_and_hosts_admit_no_user() {
             )
             "#,
         );
-    let (_, _, told) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(told.contains("\"host=127.0.0.1\", which admits no user"), "{told}");
+    let (_, _, reported) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(reported.contains("\"host=127.0.0.1\", which admits no user"), "{reported}");
     let server = setup.start();
     let ask = |path: &str, user: &str| curl(&server, &["-u", user], path).0;
     assert_eq!((&*ask("/g/a", "kim:secret"), &*ask("/g/a", "lee:secret")), ("200", "401"));
@@ -228,13 +228,13 @@ fn what_cannot_work_is_said() {
     let server = server("htpasswd", "kim:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=\n", &rule);
     assert_eq!(status(&server, &["--digest", "-u", "kim:test"]), "500");
     server.await_log("cannot do digest");
-    for (line, words) in [
+    for (line, message) in [
         ("auth.backend = \"ldap\"", "not available yet"),
         ("auth.require = ( \"/\" => ( \"method\" => \"basic\" ) )", "needs \"realm\""),
         ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "basic|digest"),
     ] {
-        let (code, _, said) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
-        assert!(code != 0 && said.contains(words), "{line}: {said}");
+        let (code, _, printed) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert!(code != 0 && printed.contains(message), "{line}: {printed}");
     }
 }
 
@@ -323,13 +323,13 @@ fn check_names_hashes_that_let_nobody_in() {
              auth.backend.htpasswd.userfile = \"@DIR@/users\"",
         )
         .file("../users", lines.join("\n"));
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert_eq!(code, 0, "{said}");
+    let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{printed}");
     for line in ["line 2", "line 3", "line 4", "htpasswd -B"] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(printed.contains(line), "{line}: {printed}");
     }
     for line in ["line 1", "line 5", "line 6"] {
-        assert!(!said.contains(line), "{line}: {said}");
+        assert!(!printed.contains(line), "{line}: {printed}");
     }
     assert_eq!(setup.run(&["-tt", "--strict", "-f", "@CONF@"]).0, 1);
 }

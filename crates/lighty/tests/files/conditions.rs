@@ -88,13 +88,13 @@ struct Backends {
 
 impl Backends {
     fn start(file: String) -> Self {
-        let http = Backend::replying(move |asked| {
+        let http = Backend::replying(move |seen| {
             let typed = |fields: &str| format!("{fields}Content-Type: text/html\r\n");
             let text = text();
-            match asked.target() {
+            match seen.target() {
                 "/http-sendfile" => answer("200 OK", &format!("X-Sendfile: {file}\r\n"), ""),
-                _ if asked.method() == "HEAD" => {
-                    let tag = if asked.target() == "/http-weak" { "W/\"be\"" } else { "\"be\"" };
+                _ if seen.method() == "HEAD" => {
+                    let tag = if seen.target() == "/http-weak" { "W/\"be\"" } else { "\"be\"" };
                     let fields = typed(&format!("ETag: {tag}\r\n"));
                     let length = text.len();
                     format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n").into()
@@ -388,8 +388,8 @@ fn date_that_is_sent_is_the_one_that_is_compared() {
 
 #[test]
 fn backend_sees_its_own_tag_beside_the_compressed_one() {
-    let backend = Backend::replying(|asked| {
-        let held = asked.field("If-None-Match").unwrap_or_default().to_owned();
+    let backend = Backend::replying(|seen| {
+        let held = seen.field("If-None-Match").unwrap_or_default().to_owned();
         match held.split(", ").any(|tag| tag == "\"be\"") {
             true => b"HTTP/1.1 304 Not Modified\r\nETag: \"be\"\r\n\r\n".to_vec(),
             false => answer("200 OK", "ETag: \"be\"\r\nContent-Type: text/html\r\n", &text()),
@@ -404,11 +404,11 @@ fn backend_sees_its_own_tag_beside_the_compressed_one() {
         .start();
     let same = format!("{GZIP}If-None-Match: \"be-gzip\"\r\n");
     assert_held(&server.get_with("/a", &same), "\"be-gzip\"", "304");
-    let asked = backend.asked_for("/a");
-    assert_eq!(asked[0].all("If-None-Match").collect::<Vec<_>>(), ["\"be-gzip\", \"be\""]);
+    let seen = backend.requests_for("/a");
+    assert_eq!(seen[0].all("If-None-Match").collect::<Vec<_>>(), ["\"be-gzip\", \"be\""]);
     let _ = server.get_with("/b", "If-Match: \"be-br\"\r\n");
-    let asked = backend.asked_for("/b");
-    assert_eq!(asked[0].all("If-Match").collect::<Vec<_>>(), ["\"be-br\", \"be\""]);
+    let seen = backend.requests_for("/b");
+    assert_eq!(seen[0].all("If-Match").collect::<Vec<_>>(), ["\"be-br\", \"be\""]);
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn file_that_a_handler_names_for_post_is_sent_whatever_the_conditions() {
 #[test]
 fn accept_ranges_is_said_only_where_ranges_are_served() {
     let server = site_of_bodies();
-    for (target, said, ranged) in [
+    for (target, printed, ranged) in [
         ("/a.txt", Some("bytes"), 206),
         ("/send.sh", Some("bytes"), 206),
         ("/coded.sh", None, 200),
@@ -553,7 +553,7 @@ fn accept_ranges_is_said_only_where_ranges_are_served() {
         ("/none.sh", Some("none"), 200),
     ] {
         let whole = server.get(target);
-        assert_eq!((whole.status, whole.field("Accept-Ranges")), (200, said), "{target}");
+        assert_eq!((whole.status, whole.field("Accept-Ranges")), (200, printed), "{target}");
         assert_eq!(server.get_with(target, "Range: bytes=0-1\r\n").status, ranged, "{target}");
     }
     let mut client = server.connect();

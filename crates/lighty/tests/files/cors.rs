@@ -102,7 +102,7 @@ fn preflights_are_refused_in_words() {
     )
     .start();
     let get = "Access-Control-Request-Method: GET\r\n";
-    for (origin, lines, words) in [
+    for (origin, lines, message) in [
         ("https://evil.test", get, "cors.allow-origin has no https://evil.test"),
         ("null", get, "cors.allow-origin has no null"),
         (APP, "Access-Control-Request-Method: DELETE\r\n", "cors.allow-methods has no DELETE"),
@@ -113,8 +113,8 @@ fn preflights_are_refused_in_words() {
         ),
     ] {
         let response = preflight(&server, "/a.txt", origin, lines);
-        assert_eq!(response.status, 403, "{words}");
-        server.await_log(words);
+        assert_eq!(response.status, 403, "{message}");
+        server.await_log(message);
     }
     let one = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: X-ONE\r\n";
     assert_eq!(preflight(&server, "/a.txt", APP, one).status, 204);
@@ -232,7 +232,7 @@ fn rules_that_give_visitors_away_are_refused() {
     let all = "cors.allow-origin = ( \"*\" )\ncors.allow-credentials = \"enable\"\n";
     let inner = "cors.allow-credentials = \"enable\"\n\
                  $HTTP[\"url\"] =~ \"^/a\" { cors.allow-origin = \"*\" }\n";
-    for (rules, words) in [
+    for (rules, message) in [
         (all, "every site could act in the name of its visitors"),
         (inner, "every site could act in the name of its visitors"),
         ("cors.allow-origin = ( \"null\" )\n", "the origin of every sandboxed page"),
@@ -242,7 +242,7 @@ fn rules_that_give_visitors_away_are_refused() {
         ("cors.allow-methods = ( \"GET, PUT\" )\n", "is not a name"),
     ] {
         let (status, out, err) = site(rules).run(&["-t", "-f", "@CONF@"]);
-        assert!(status != 0 && format!("{out}{err}").contains(words), "{rules}: {out}{err}");
+        assert!(status != 0 && format!("{out}{err}").contains(message), "{rules}: {out}{err}");
     }
     let apart = "cors.allow-origin = ( \"*\" )\n$HTTP[\"url\"] =~ \"^/app\" {\n\
                  cors.allow-origin = ( \"https://app.test\" )\n\

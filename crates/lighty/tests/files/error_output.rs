@@ -26,8 +26,8 @@ fn frame_of(server: &Server, text: &str) -> usize {
     line.len() + 1 - text.len()
 }
 
-fn lines_of(server: &Server, words: &str) -> usize {
-    server.log().lines().filter(|line| line.contains(words)).count()
+fn lines_of(server: &Server, message: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(message)).count()
 }
 
 #[test]
@@ -61,18 +61,18 @@ fn a_program_that_never_stops_complaining_fills_no_disk() {
         client.send(format!("GET /{name}.sh HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(client.response_head().status, 200);
         let of_it = format!("{name}.sh: ");
-        let told = |words: &str| {
-            let says = |line: &str| line.contains(&of_it) && line.contains(words);
+        let reported = |message: &str| {
+            let says = |line: &str| line.contains(&of_it) && line.contains(message);
             server.log().lines().any(says)
         };
-        assert!(while_it_runs.is_empty() || wait_until(SOON, || told(while_it_runs)), "{name}");
+        assert!(while_it_runs.is_empty() || wait_until(SOON, || reported(while_it_runs)), "{name}");
         let begun = Instant::now();
         for _ in 0..20 {
             assert_eq!(server.get("/says.sh?0").text(), "answered");
         }
         assert!(begun.elapsed() < SOON, "others wait: {:?}", begun.elapsed());
         client.reset();
-        assert!(wait_until(SOON, || told(at_its_end)), "{name}: {} bytes", server.log().len());
+        assert!(wait_until(SOON, || reported(at_its_end)), "{name}: {} bytes", server.log().len());
     }
     assert!(server.log().len() < 3 * 64 * 1024, "{} bytes", server.log().len());
 }
@@ -87,8 +87,8 @@ fn all_programs_together_have_a_rate() {
         assert_eq!(server.get("/many.sh").status, 200);
     }
     server.await_log(RATE);
-    let told = || lines_of(&server, "bytes of error output were left out") >= 1;
-    assert!(wait_until(SOON, told), "{}", server.log());
+    let reported = || lines_of(&server, "bytes of error output were left out") >= 1;
+    assert!(wait_until(SOON, reported), "{}", server.log());
     // The limit allows at most some seconds' worth: 300 lines would be more than 20 KB.
     let logged = lines_of(&server, "many.sh: line ");
     assert!((1..200).contains(&logged), "{logged} lines");

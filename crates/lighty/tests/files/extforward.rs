@@ -142,14 +142,14 @@ fn backend_is_told_of_the_proxy_and_not_of_the_client_twice() {
             backend.address().port()
         ))
         .start();
-    for (target, field, told) in [
+    for (target, field, reported) in [
         ("/a", "X-Forwarded-For: 10.0.0.1, 192.168.0.9\r\n", "10.0.0.1, 192.168.0.9, 127.0.0.1"),
         ("/b", "X-Forwarded-For: 192.0.2.1\r\n", "192.0.2.1, 127.0.0.1"),
         ("/c", "", "127.0.0.1"),
     ] {
         assert_eq!(server.get_with(target, field).status, 200);
-        let asked = backend.asked_for(target);
-        assert_eq!(asked[0].field("X-Forwarded-For"), Some(told), "{target}");
-        assert_eq!(asked[0].field("Forwarded"), Some("for=127.0.0.1"), "{target}");
+        let seen = backend.requests_for(target);
+        assert_eq!(seen[0].field("X-Forwarded-For"), Some(reported), "{target}");
+        assert_eq!(seen[0].field("Forwarded"), Some("for=127.0.0.1"), "{target}");
     }
 }

@@ -48,11 +48,11 @@ const LINES: [(&str, &str); 28] = [
 
 #[test]
 fn server_starts_with_a_warning_about_each_value_without_meaning() {
-    for (lines, words) in LINES {
+    for (lines, message) in LINES {
         let setup = lighty!().config(lines);
-        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{lines}: {said}");
-        assert!(said.contains("warning: ") && said.contains(words), "{lines}: {said}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{lines}: {printed}");
+        assert!(printed.contains("warning: ") && printed.contains(message), "{lines}: {printed}");
     }
     for (lines, _) in LINES {
         let server = lighty!().config(lines).file("a.txt", "A").start();
@@ -69,8 +69,8 @@ fn words_that_lighttpd_refuses_are_errors() {
         "expire.url = ( \"\" => \"access 1 fortnight\" )",
         "expire.url = ( \"\" => \"access - days\" )",
     ] {
-        let (code, _, said) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 1, "{lines}: {said}");
+        let (code, _, printed) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{lines}: {printed}");
     }
 }
 
@@ -155,9 +155,9 @@ fn else_that_follows_no_condition_stands_alone() {
         .config(
             "$HTTP[\"host\"] == \"a\" { server.tag = \"x\" }\ninclude \"@DIR@/root/else.conf\"",
         );
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("warning: this `else` does not follow"), "{said}");
+    let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("warning: this `else` does not follow"), "{printed}");
     let server = setup.start();
     assert_eq!(["a", "b", "c"].map(|host| tag(&server, host)), ["z", "y", "z"]);
     let server = lighty!()

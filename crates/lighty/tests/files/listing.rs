@@ -183,9 +183,9 @@ fn a_long_directory_is_streamed_whole_and_delays_no_client() {
     let start = Instant::now();
     let mut waits = Vec::new();
     while start.elapsed() < Duration::from_millis(700) {
-        let asked = Stopwatch::start(&server);
+        let requested = Stopwatch::start(&server);
         assert_eq!(server.get("/hot").text(), "x");
-        waits.push(asked.took());
+        waits.push(requested.took());
     }
     waits.sort();
     let p90 = waits[waits.len() * 9 / 10];

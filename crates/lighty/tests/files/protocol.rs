@@ -168,9 +168,10 @@ fn the_last_response_arrives_though_more_was_asked() {
         .start();
     let get = "GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
     let last = "GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    for (asked, answered) in [(get.repeat(2000), 2), (format!("{last}{}", get.repeat(2000)), 1)] {
+    for (requested, answered) in [(get.repeat(2000), 2), (format!("{last}{}", get.repeat(2000)), 1)]
+    {
         let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
-        client.send(asked);
+        client.send(requested);
         for _ in 0..answered {
             assert_eq!(client.response().body.len(), SIZE);
         }
@@ -388,7 +389,7 @@ fn a_client_that_speaks_another_protocol_is_named_now_and_then() {
     let config = "server.max-worker = 1\n\
                   server.feature-flags = ( \"server.h2proto\" => \"disable\" )";
     let server = lighty!().config(config).start();
-    for (greeting, words) in [
+    for (greeting, message) in [
         (&b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], "the client speaks TLS"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the client speaks HTTP/2"),
     ] {
@@ -397,9 +398,9 @@ fn a_client_that_speaks_another_protocol_is_named_now_and_then() {
             client.send(greeting);
             assert!(client.response().status >= 400);
         }
-        server.await_log(words);
-        let said = server.log().matches(words).count();
-        assert!(said < 20, "{said}\n{}", server.log());
+        server.await_log(message);
+        let output = server.log().matches(message).count();
+        assert!(output < 20, "{output}\n{}", server.log());
     }
 }
 

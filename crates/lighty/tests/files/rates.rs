@@ -96,14 +96,14 @@ fn of_fifty_at_once_as_many_as_may_are_served() {
         let status = client.response_head().status;
         (client, status)
     };
-    let asked: Vec<_> = std::thread::scope(|scope| {
+    let requested: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2 * MAX).map(|_| scope.spawn(ask)).collect();
         threads.into_iter().map(|thread| thread.join().expect("a response")).collect()
     });
-    let count = |wanted: u16| asked.iter().filter(|(_, status)| *status == wanted).count();
+    let count = |wanted: u16| requested.iter().filter(|(_, status)| *status == wanted).count();
     assert_eq!((count(200), count(403)), (MAX, MAX));
     // Closing a connection frees its place for another client.
-    let mut served: Vec<_> = asked.into_iter().filter(|(_, status)| *status == 200).collect();
+    let mut served: Vec<_> = requested.into_iter().filter(|(_, status)| *status == 200).collect();
     drop(served.pop());
     let free = || server.get("/none").status == 404;
     assert!(lighty_testkit::wait_until(Duration::from_secs(60), free));

@@ -262,11 +262,11 @@ fn rules_for_an_index_file_differ_from_those_for_its_directory() {
     let server = with(lighty!()).start();
     let field = |answer: &Response| answer.field("X-One").map(str::to_owned);
     let peer = Peer::setup("\"mod_setenv\"").map(|peer| Peer::start(with(peer)));
-    for (target, said) in [("/", "asked"), ("/index.html", "named")] {
-        assert_eq!(field(&server.get(target)).as_deref(), Some(said), "{target}");
+    for (target, printed) in [("/", "asked"), ("/index.html", "named")] {
+        assert_eq!(field(&server.get(target)).as_deref(), Some(printed), "{target}");
         if let Some(peer) = &peer {
             let answer = peer.ask(&request("GET", target, ""));
-            assert_eq!(field(&answer).as_deref(), Some(said), "lighttpd: {target}");
+            assert_eq!(field(&answer).as_deref(), Some(printed), "lighttpd: {target}");
         }
     }
 }
@@ -478,12 +478,12 @@ fn php_is_found_by_what_is_there_as_1_5_writes_it() {
             .start();
         let root = server.root("");
         let root = root.to_str().expect("UTF-8").trim_end_matches('/').to_owned();
-        let said = |info: &str| format!("RAN /d/index.php {info} {root}/d/index.php");
-        for (target, said) in [("/d/", said("")), ("/d/index.php", said(""))] {
-            assert_eq!(server.get(target).text(), said, "{target} under {rule}");
+        let printed = |info: &str| format!("RAN /d/index.php {info} {root}/d/index.php");
+        for (target, printed) in [("/d/", printed("")), ("/d/index.php", printed(""))] {
+            assert_eq!(server.get(target).text(), printed, "{target} under {rule}");
         }
         if !rule.contains("[\"path") {
-            assert_eq!(server.get("/d/index.php/a/b").text(), said("/a/b"), "under {rule}");
+            assert_eq!(server.get("/d/index.php/a/b").text(), printed("/a/b"), "under {rule}");
         }
         assert_eq!(server.get("/d/page.txt").text(), "page", "under {rule}");
     }

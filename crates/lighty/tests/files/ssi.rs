@@ -26,7 +26,7 @@ fn says(server: &Server, target: &str, wanted: &str) {
     let answer = server.get(target);
     assert_eq!((answer.status, answer.text()), (200, wanted), "{target}:\n{}", server.log());
     let head = request(server, "HEAD", target);
-    let told = |answer: &Response| {
+    let reported = |answer: &Response| {
         answer
             .fields
             .iter()
@@ -34,7 +34,7 @@ fn says(server: &Server, target: &str, wanted: &str) {
             .cloned()
             .collect::<Vec<_>>()
     };
-    assert_eq!(told(&head), told(&answer), "{target}: HEAD agrees");
+    assert_eq!(reported(&head), reported(&answer), "{target}: HEAD agrees");
 }
 
 #[test]
@@ -250,7 +250,10 @@ fn sizes_and_times() {
     let words: Vec<&str> = answer.text().split(' ').collect();
     let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     for word in &words[..3] {
-        assert!(word.parse::<u64>().is_ok_and(|told| told <= now + 2 && told + 60 > now), "{word}");
+        assert!(
+            word.parse::<u64>().is_ok_and(|reported| reported <= now + 2 && reported + 60 > now),
+            "{word}"
+        );
     }
     assert_eq!(words.len(), 4);
     assert!(!words[3].is_empty());

@@ -17,8 +17,9 @@ const SOON: Duration = Duration::from_secs(30);
 /// Accepts all posts, and responds after the whole body.
 fn sink() -> Backend {
     Backend::start(|peer| {
-        while let Some(asked) = peer.head() {
-            let length = asked.field("Content-Length").map_or(0, |n| n.parse().expect("a length"));
+        while let Some(received) = peer.head() {
+            let length =
+                received.field("Content-Length").map_or(0, |n| n.parse().expect("a length"));
             if peer.skip(length) < length {
                 return;
             }
@@ -157,7 +158,7 @@ fn an_error_handler_ends_the_report_of_an_upload() {
     let progress_url = "upload-progress.progress-url = \"/progress\"";
     // The second condition matches the upload, but not the page of its error.
     let here = format!("$HTTP[\"url\"] =~ \"^/(none|progress)\" {{ {progress_url} }}");
-    for (line, told) in
+    for (line, reported) in
         [(progress_url, "'state' : 'error', 'status' : 404"), (&here, "'state' : 'starting' ")]
     {
         let server = lighty!()
@@ -170,7 +171,7 @@ fn an_error_handler_ends_the_report_of_an_upload() {
         );
         let answer = ask(server.connect(), &upload);
         assert_eq!((answer.status, answer.text()), (404, "sorry"));
-        await_progress(&server, told);
+        await_progress(&server, reported);
     }
 }
 
@@ -205,7 +206,7 @@ fn hundreds_of_uploads_are_distinguished() {
         "server.max-worker = 4\nupload-progress.max-uploads = 200\nproxy-core.max-pool-size = 300",
     );
     let id = |number: usize| format!("{number:032x}");
-    let told = |number| server.get(&format!("/progress?X-Progress-ID={}", id(number)));
+    let reported = |number| server.get(&format!("/progress?X-Progress-ID={}", id(number)));
     let mut uploads: Vec<_> = (0..COUNT)
         .map(|number| {
             let mut client = server.connect();
@@ -219,15 +220,18 @@ fn hundreds_of_uploads_are_distinguished() {
         .collect();
     for number in 0..COUNT {
         let wanted = format!("'received' : {number}, 'size' : 1000");
-        assert!(wait_until(SOON, || told(number).text().contains(&wanted)), "{number}: {wanted}");
+        assert!(
+            wait_until(SOON, || reported(number).text().contains(&wanted)),
+            "{number}: {wanted}"
+        );
     }
     for (number, client) in uploads.iter_mut().enumerate() {
         client.send("x".repeat(1000 - number));
         assert_eq!(client.response().text(), "taken", "{number}");
     }
     for number in 0..COUNT {
-        let done = || told(number).text().contains("'state' : 'done', 'size' : 1000");
-        assert!(wait_until(SOON, done), "{number}: {:?}", told(number));
+        let done = || reported(number).text().contains("'state' : 'done', 'size' : 1000");
+        assert!(wait_until(SOON, done), "{number}: {:?}", reported(number));
     }
 }
 
@@ -251,9 +255,9 @@ fn hostile_ids_watch_nothing_and_do_no_harm() {
              Content-Length: 2\r\n\r\nab"
         ));
         assert_eq!(client.response().text(), "taken", "{id}: it is served as any other");
-        let asked = server.get(&format!("/progress?X-Progress-ID={target}"));
-        assert_eq!(asked.status, 404, "{id}");
-        assert!(!asked.text().contains("script"), "{id}");
+        let received = server.get(&format!("/progress?X-Progress-ID={target}"));
+        assert_eq!(received.status, 404, "{id}");
+        assert!(!received.text().contains("script"), "{id}");
     }
     // Two uploads of one id at once: both are served, and the progress is that of one of them.
     let (mut first, mut second) = (begin_upload(&server, "", 100), begin_upload(&server, "", 200));

@@ -104,22 +104,22 @@ fn every_number_of_lighttpd_is_taken_or_clamped_with_a_warning() {
         let lines: Vec<_> =
             numbers.iter().map(|(name, ..)| format!("{name} := {number}\n")).collect();
         let setup = lighty!().config(&lines.concat());
-        let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{number}: {said}");
+        let (code, _, output) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{number}: {output}");
         for (name, min, max) in numbers {
             let clamped = [
                 (number > max).then(|| format!("{name} is at most {max}, which is used in place")),
                 (number < min).then(|| format!("{name} is at least {min}, which is used in place")),
             ];
             for words in clamped.into_iter().flatten() {
-                assert!(said.contains(&words), "{number}: {words}: {said}");
+                assert!(output.contains(&words), "{number}: {words}: {output}");
             }
-            let is_clamped = said.contains(&format!("{name} is at "));
-            assert_eq!(is_clamped, !(min..=max).contains(&number), "{name} {number}: {said}");
+            let is_clamped = output.contains(&format!("{name} is at "));
+            assert_eq!(is_clamped, !(min..=max).contains(&number), "{name} {number}: {output}");
         }
         let setup = lighty!().config(&lines.concat());
-        let (strict, _, said) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
-        assert_eq!(strict, 0, "a value of lighttpd is no mistake: {said}");
+        let (strict, _, output) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+        assert_eq!(strict, 0, "a value of lighttpd is no mistake: {output}");
     }
 }
 
@@ -174,8 +174,8 @@ fn empty_words_set_nothing() {
     let strings = ["server.network-backend", "server.syslog-facility"];
     for name in names.into_iter().chain(strings) {
         let lines = format!("{name} := \"\"");
-        let (code, _, said) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{name}: {said}");
+        let (code, _, output) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{name}: {output}");
     }
 }
 
@@ -188,9 +188,9 @@ fn values_that_messages_cannot_carry_are_left_out() {
          cgi.assign = ( \".sh\" => \"/bin/sh\" )",
     );
     let setup = setup.file("a.sh", "printf 'X: y\\n\\n'; printf \"<$HTTP_FOO>\"");
-    let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
-    assert_eq!(code, 0, "{said}");
-    assert_eq!(said.matches("is no name of a field and is left out").count(), 2, "{said}");
+    let (code, _, output) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{output}");
+    assert_eq!(output.matches("is no name of a field and is left out").count(), 2, "{output}");
     let server = setup.start();
     let got = server.get("/a.txt");
     assert_eq!((got.field("X-A"), got.field("X-B")), (None, Some("b")), "{got:?}");
@@ -227,25 +227,25 @@ fn numbers_of_programs_and_hosts_are_clamped() {
             "fastcgi.server = ( \".x\" => (( \"socket\" => \"@DIR@/x.sock\", \
              \"bin-path\" => \"/bin/true\", \"{key}\" => {number} )) )"
         );
-        let (code, _, said) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{key} {number}: {said}");
-        assert!(said.contains("warning: ") && said.contains(words), "{key} {number}: {said}");
+        let (code, _, output) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{key} {number}: {output}");
+        assert!(output.contains("warning: ") && output.contains(words), "{key} {number}: {output}");
     }
     for (lines, words) in [
         ("auth.cache = ( \"max-age\" => 65536000 )", "is at most 86400"),
         ("dir-listing.cache = ( \"max-age\" => 4294967295 )", "\"max-age\" is at most 31536000"),
     ] {
-        let (code, _, said) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{lines}: {said}");
-        assert!(said.contains(words), "{lines}: {said}");
+        let (code, _, output) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{lines}: {output}");
+        assert!(output.contains(words), "{lines}: {output}");
     }
     for (lines, words) in [
         ("server.port := 73310", "must be from 0 to 65535"),
         ("fastcgi.server = ( \"\" => (( \"host\" => \"::1\", \"port\" => 65536 )) )", "65535"),
     ] {
-        let (code, _, said) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 1, "another port is another server: {said}");
-        assert!(said.contains(words), "{said}");
+        let (code, _, output) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "another port is another server: {output}");
+        assert!(output.contains(words), "{output}");
     }
 }
 
@@ -264,11 +264,11 @@ fn missing_places_keep_no_other_host_from_being_served() {
         "deflate.cache-dir = \"@DIR@/root/a.txt/none\"",
     ] {
         let setup = lighty!().config(lines).file("a.txt", "A");
-        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{lines}: {said}");
-        assert!(said.contains("warning: ") && said.contains("none"), "{lines}: {said}");
-        let (code, _, said) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
-        assert_eq!(code, 1, "{lines}: {said}");
+        let (code, _, output) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{lines}: {output}");
+        assert!(output.contains("warning: ") && output.contains("none"), "{lines}: {output}");
+        let (code, _, output) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{lines}: {output}");
         let server = setup.start();
         assert_eq!(server.get("/a.txt").text(), "A", "{lines}");
     }

@@ -75,16 +75,16 @@ fn cadaver_works_in_a_directory_that_asks_for_a_user() {
 #[test]
 fn options_say_what_there_is() {
     let server = lighty!().webdav("").file("a.txt", "A").start();
-    let told = request(&server, "OPTIONS", "/nothing", "", "");
-    assert_eq!((told.status, told.field("DAV")), (200, Some("1, 3")));
-    assert!(!told.field("Allow").unwrap_or_default().contains("LOCK"));
+    let reported = request(&server, "OPTIONS", "/nothing", "", "");
+    assert_eq!((reported.status, reported.field("DAV")), (200, Some("1, 3")));
+    assert!(!reported.field("Allow").unwrap_or_default().contains("LOCK"));
     assert_eq!(request(&server, "LOCK", "/a.txt", "", LOCK_BODY).status, 405);
     assert!(set_color(&server, "/a.txt", "red").text().contains("403 Forbidden"));
     let with = lighty!().webdav_with_database("").start();
-    let told = request(&with, "OPTIONS", "/", "", "");
-    assert_eq!(told.field("DAV"), Some("1, 2, 3"));
-    assert_eq!(told.field("MS-Author-Via"), Some("DAV"));
-    assert!(told.field("Allow").unwrap_or_default().contains("LOCK, UNLOCK"));
+    let reported = request(&with, "OPTIONS", "/", "", "");
+    assert_eq!(reported.field("DAV"), Some("1, 2, 3"));
+    assert_eq!(reported.field("MS-Author-Via"), Some("DAV"));
+    assert!(reported.field("Allow").unwrap_or_default().contains("LOCK, UNLOCK"));
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn options_have_one_of_each_field_beside_a_script_that_sets_them() {
     for setup in [lighty!(), lighty!().webdav("")] {
         let server = setup.config(script).file("set.lua", &lines).file("a.txt", "A").start();
         for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
-            let told = request(&server, method, "/a.txt", "", "");
-            assert_eq!(told.status, status);
+            let reported = request(&server, method, "/a.txt", "", "");
+            assert_eq!(reported.status, status);
             for name in names {
-                assert!(told.all(name).count() <= 1, "{method}: {told:?}");
+                assert!(reported.all(name).count() <= 1, "{method}: {reported:?}");
             }
-            assert_ne!(told.field("Allow"), Some("x"), "{told:?}");
+            assert_ne!(reported.field("Allow"), Some("x"), "{reported:?}");
         }
     }
 }

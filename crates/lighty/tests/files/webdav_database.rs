@@ -31,9 +31,12 @@ fn the_database_is_never_served_and_its_place_is_warned_of() {
     let setup =
         lighty!().webdav(config).file("sub/dav.db", "").file("a", "A").link("link", "sub/dav.db");
     let file = setup.write_config();
-    let (code, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("warning") && said.contains("lies in server.document-root"), "{said}");
+    let (code, _, output) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{output}");
+    assert!(
+        output.contains("warning") && output.contains("lies in server.document-root"),
+        "{output}"
+    );
     let server = setup.start();
     let refused = |target: &str| {
         assert_eq!(server.get(target).status, 403, "{target}");
@@ -69,8 +72,8 @@ fn the_database_is_never_served_and_its_place_is_warned_of() {
     assert_eq!(color(&server, "/a").as_deref(), Some("red"));
     let apart = lighty!().webdav_with_database("");
     let file = apart.write_config();
-    let (_, _, said) = apart.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
-    assert!(!said.contains("warning"), "{said}");
+    let (_, _, output) = apart.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert!(!output.contains("warning"), "{output}");
 }
 
 #[test]
@@ -217,8 +220,8 @@ fn the_files_beside_what_a_link_to_the_database_leads_to_are_kept() {
     let setup = lighty!().webdav_with_database("").file("sub/none", "").file("a", "A");
     let setup = setup.link("../dav.db", "second").link("../second", "root/sub/real.db");
     let file = setup.write_config();
-    let (_, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
-    assert!(said.contains("lies in server.document-root"), "{said}");
+    let (_, _, output) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert!(output.contains("lies in server.document-root"), "{output}");
     let server = setup.start();
     // Before the database exists.
     assert_eq!(put(&server, "/sub/real.db", "x"), 403);

@@ -100,8 +100,8 @@ fn start_that_fails_in_the_background_is_told_to_the_caller() {
     let setup = site().config("server.errorlog = \"@DIR@/none/error.log\"");
     let output = run_as(&setup, "lighttpd", &[]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("server.errorlog") && said.contains("none/error.log"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("server.errorlog") && printed.contains("none/error.log"), "{printed}");
     assert!(!setup.directory().join("lighty.pid").exists());
     let setup = site().config("server.nonsense");
     let output = run_as(&setup, "lighttpd", &[]);
@@ -114,8 +114,11 @@ fn server_in_the_background_without_an_error_log_says_so() {
     let setup = site();
     let output = run_as(&setup, "lighttpd", &[]);
     assert!(output.status.success());
-    let said = text(&output.stderr);
-    assert!(said.contains("is serving") && said.contains("messages are discarded"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(
+        printed.contains("is serving") && printed.contains("messages are discarded"),
+        "{printed}"
+    );
     assert_eq!(Daemon::of(&setup).get("/a"), "x");
 }
 

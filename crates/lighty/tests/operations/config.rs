@@ -24,8 +24,8 @@ fn all_errors_are_reported_at_once_with_their_places() {
     );
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 1);
-    for words in ["server.max-connections", "linux-sendfile", "no-such-option", "lighty.conf"] {
-        assert!(err.contains(words), "{words} is not mentioned:\n{err}");
+    for message in ["server.max-connections", "linux-sendfile", "no-such-option", "lighty.conf"] {
+        assert!(err.contains(message), "{message} is not mentioned:\n{err}");
     }
     assert!(err.contains('^'), "no caret:\n{err}");
 }
@@ -169,7 +169,7 @@ fn deep_checking_finds_what_is_not_there_and_binds_nothing() {
 
 #[test]
 fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
-    for (line, words, level) in [
+    for (line, message, level) in [
         (
             "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/no/program -b\" )) )",
             "/no/program",
@@ -214,12 +214,12 @@ fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
         ),
     ] {
         let setup = lighty!().config(line);
-        let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "the language alone is in order: {line}: {said}");
-        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-        assert_eq!(code, i32::from(level == "error"), "{line}: {said}");
-        assert!(said.contains(level) && said.contains(words), "{line}: {said}");
-        assert!(said.contains("^^^"), "with the place: {line}: {said}");
+        let (code, _, printed) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "the language alone is in order: {line}: {printed}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, i32::from(level == "error"), "{line}: {printed}");
+        assert!(printed.contains(level) && printed.contains(message), "{line}: {printed}");
+        assert!(printed.contains("^^^"), "with the place: {line}: {printed}");
         let (code, _, _) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{line}");
     }
@@ -231,8 +231,8 @@ fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
              server.errorfile-prefix = \"@DIR@/root/status-\"
              deflate.cache-dir = \"@DIR@\"",
     );
-    let (code, _, said) = fine.run(&["-tt", "--strict", "-f", "@CONF@"]);
-    assert_eq!((code, &*said), (0, ""));
+    let (code, _, printed) = fine.run(&["-tt", "--strict", "-f", "@CONF@"]);
+    assert_eq!((code, &*printed), (0, ""));
 }
 
 #[test]
@@ -244,11 +244,11 @@ fn low_ports_take_a_right() {
     let path = setup.write_config();
     let mut server = setup.spawn(&["-tt", "-f", path.to_str().expect("UTF-8")]);
     let _ = server.await_exit(std::time::Duration::from_secs(20));
-    let said = server.log();
+    let printed = server.log();
     let port_start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let is_low =
         port_start.is_ok_and(|text| text.trim().parse().is_ok_and(|first: u16| first > 81));
-    assert_eq!(said.contains("CAP_NET_BIND_SERVICE"), is_low, "{said}");
+    assert_eq!(printed.contains("CAP_NET_BIND_SERVICE"), is_low, "{printed}");
 }
 
 #[test]
@@ -256,32 +256,35 @@ fn strictness_hides_nothing_and_nothing_is_no_configuration() {
     let setup = lighty!()
         .config("no.such-directive = 1")
         .config("server.document-root := \"@DIR@/no-such-directory\"");
-    let (code, _, said) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
+    let (code, _, printed) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
     assert_eq!(code, 1);
-    assert!(said.contains("no.such-directive") && said.contains("no-such-directory"), "{said}");
+    assert!(
+        printed.contains("no.such-directive") && printed.contains("no-such-directory"),
+        "{printed}"
+    );
     let empty = setup.directory().join("empty.conf");
     std::fs::write(&empty, "# nothing\n").expect("written");
-    let (code, out, said) = setup.run(&["-tt", "-f", empty.to_str().expect("UTF-8")]);
+    let (code, out, printed) = setup.run(&["-tt", "-f", empty.to_str().expect("UTF-8")]);
     assert_eq!((code, &*out), (1, ""));
-    assert!(said.contains("server.document-root is not set"), "{said}");
+    assert!(printed.contains("server.document-root is not set"), "{printed}");
 }
 
 #[test]
 fn a_start_that_fails_shows_the_place() {
-    for (line, words) in [
+    for (line, message) in [
         ("server.bind := \"192.0.2.1\"", "does not have the address"),
         ("server.errorlog = \"@DIR@/no/such/error.log\"", "the directory does not exist"),
     ] {
-        let (code, _, said) = lighty!().config(line).run(&["-D", "-f", "@CONF@"]);
+        let (code, _, printed) = lighty!().config(line).run(&["-D", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{line}");
-        assert!(said.contains("^^^") && said.contains(words), "{line}: {said}");
-        assert!(said.contains("lighty.conf:"), "{line}: {said}");
+        assert!(printed.contains("^^^") && printed.contains(message), "{line}: {printed}");
+        assert!(printed.contains("lighty.conf:"), "{line}: {printed}");
     }
 }
 
 #[test]
 fn words_of_a_list_are_checked_and_suggested() {
-    for (line, words) in [
+    for (line, message) in [
         ("server.event-handler = \"linux-sysepol\"", "did you mean \"linux-sysepoll\"?"),
         ("server.network-backend = \"io-urin\"", "did you mean \"io-uring\"?"),
         (
@@ -291,7 +294,7 @@ fn words_of_a_list_are_checked_and_suggested() {
     ] {
         let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{line}");
-        assert!(err.contains(words), "{err}");
+        assert!(err.contains(message), "{err}");
     }
     let flags = |key: &str| format!("server.feature-flags = ( \"{key}\" => \"enable\" )");
     let (code, _, err) = lighty!().config(&flags("server.h2protoo")).run(&["-t", "-f", "@CONF@"]);
@@ -301,7 +304,7 @@ fn words_of_a_list_are_checked_and_suggested() {
 
 #[test]
 fn no_switch_of_lighttpd_is_without_effect_in_silence() {
-    for (key, value, level, words) in [
+    for (key, value, level, message) in [
         ("server.h2c", "enable", "note", "no Upgrade to HTTP/2"),
         ("request.trailer-whitelist", "X-Checksum", "warning", "never merged into the header"),
         ("auth.delay-invalid-creds", "disable", "warning", "the directive auth.delay-invalid"),
@@ -311,7 +314,7 @@ fn no_switch_of_lighttpd_is_without_effect_in_silence() {
         let flags = format!("server.feature-flags = ( \"{key}\" => \"{value}\" )");
         let (code, _, err) = lighty!().config(&flags).run(&["-t", "--strict", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{key}: {err}");
-        assert!(err.contains(&format!("{level}: ")) && err.contains(words), "{key}: {err}");
+        assert!(err.contains(&format!("{level}: ")) && err.contains(message), "{key}: {err}");
         assert!(err.contains(key) && err.contains('^'), "{key}: {err}");
     }
     for met in ["\"server.h2c\" => \"disable\"", "\"auth.delay-invalid-creds\" => \"enable\""] {
@@ -328,10 +331,10 @@ fn what_lighttpd_gave_up_is_said_to_be_gone() {
     let setup = lighty!().config(lines);
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    for words in
+    for message in
         ["cml.extension", "cml.memcache-hosts", "cml.power-magnet", "mod_cml", "mod_magnet"]
     {
-        assert!(err.contains(words), "{words}: {err}");
+        assert!(err.contains(message), "{message}: {err}");
     }
     assert_eq!(err.matches(" is gone").count(), 4, "{err}");
     assert!(!err.contains("not a known") && !err.contains(" yet"), "{err}");
@@ -347,8 +350,8 @@ fn versions_and_features_are_listed() {
     let (code, out, _) = setup.run(&["-V"]);
     assert_eq!(code, 0);
     assert!(out.lines().filter(|l| l.trim_start().starts_with("+ ")).count() > 5, "{out}");
-    for words in ["io-uring", "threads", "linux-sendfile", "mod_staticfile"] {
-        assert!(out.contains(words), "{words}: {out}");
+    for message in ["io-uring", "threads", "linux-sendfile", "mod_staticfile"] {
+        assert!(out.contains(message), "{message}: {out}");
     }
 }
 
@@ -413,7 +416,7 @@ fn file_in_the_place_of_a_command_gets_a_hint() {
 fn version_names_libraries_and_where_they_come_from() {
     let (code, out, _) = lighty!().run(&["-V"]);
     assert_eq!(code, 0);
-    for words in [
+    for message in [
         "HTTP/2",
         "TLS 1.2 and 1.3",
         "ACME",
@@ -426,7 +429,7 @@ fn version_names_libraries_and_where_they_come_from() {
         "Lua",
         "rustls 0.",
     ] {
-        assert!(out.contains(words), "{words}: {out}");
+        assert!(out.contains(message), "{message}: {out}");
     }
     let of_pcre = out.lines().find(|line| line.contains("PCRE2 10.")).expect("a line");
     assert!(of_pcre.ends_with("(bundled)") || of_pcre.contains("(system: /"), "{of_pcre}");
@@ -436,15 +439,15 @@ fn version_names_libraries_and_where_they_come_from() {
 fn what_is_not_there_yet_is_said_with_what_does_its_work() {
     let setup = lighty!().config("auth.backend.ldap.hostname = \"localhost\"");
     let (_, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
-    let said = out + &err;
-    for words in ["auth.backend.ldap.hostname", "not available", "htpasswd", "authorizer"] {
-        assert!(said.contains(words), "{words}: {said}");
+    let printed = out + &err;
+    for message in ["auth.backend.ldap.hostname", "not available", "htpasswd", "authorizer"] {
+        assert!(printed.contains(message), "{message}: {printed}");
     }
     let setup = lighty!().config("rrdtool.db-name = \"/var/x.rrd\"");
     let (code, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
-    let said = out + &err;
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("gone") && said.contains("status.metrics-url"), "{said}");
+    let printed = out + &err;
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("gone") && printed.contains("status.metrics-url"), "{printed}");
 }
 
 #[test]
@@ -648,10 +651,13 @@ fn listening_on_no_address_is_an_error() {
         (&format!("$SERVER[\"socket\"] == \"{nobody}:81\" {{ }}"), &nobody),
         (&format!("$SERVER[\"socket\"] == \"{long}\" {{ }}"), "at most 107 bytes, not 108"),
     ];
-    for (line, said) in cases {
+    for (line, printed) in cases {
         let (code, _, err) = setup(line).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{line}: {err}");
-        assert!(err.contains(said) && err.contains("^^^") && err.contains("[listener]"), "{err}");
+        assert!(
+            err.contains(printed) && err.contains("^^^") && err.contains("[listener]"),
+            "{err}"
+        );
     }
     for line in [
         "server.bind = \"localhost\"",
@@ -747,13 +753,13 @@ fn what_only_two_directives_together_show_is_found() {
 #[test]
 fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
     let setup = lighty!().config("");
-    for (arguments, words) in [
+    for (arguments, message) in [
         (["--from", "127.0.0.1:1", "--to", "a b"], "'a b' for '--to <BACKEND>...'"),
         (["--from", "127.0.0.1:1", "--to", "a:99999"], "'a:99999' for '--to <BACKEND>...'"),
         (["--from", "here", "--to", "a"], "'here' for '--from <ADDRESS>'"),
     ] {
         let (code, _, err) = setup.run(&[&["proxy"][..], &arguments[..]].concat());
-        assert!(code == 2 && err.contains(words), "{code} {err}");
+        assert!(code == 2 && err.contains(message), "{code} {err}");
     }
     let (code, _, err) = setup.run(&["serve", "--listen", "99999"]);
     assert!(code == 2 && err.contains("'99999' for '--listen <ADDRESS>'"), "{code} {err}");
@@ -778,11 +784,11 @@ fn modules_are_known_lacking_or_near_one() {
 #[test]
 fn a_module_that_works_without_being_listed_is_a_note() {
     let rule = "url.access-deny = ( \"~\" )";
-    let words = "url.access-deny takes effect though server.modules does not name mod_access";
+    let message = "url.access-deny takes effect though server.modules does not name mod_access";
     let setup = lighty!().config(&format!("server.modules = ( \"mod_alias\" )\n{rule}"));
     let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains(words), "{err}");
+    assert!(err.contains(message), "{err}");
     for modules in ["", "server.modules = ( \"mod_access\" )\n"] {
         let setup = lighty!().config(&format!("{modules}{rule}"));
         let (_, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
@@ -792,7 +798,7 @@ fn a_module_that_works_without_being_listed_is_a_note() {
 
 #[test]
 fn old_and_missing_names_are_known_and_say_what_to_use() {
-    for (line, words) in [
+    for (line, message) in [
         ("geoip.db-filename = \"x\"", "$HTTP"),
         ("mysql-vhost.db = \"x\"", "include_shell"),
         ("vhostdb.backend = \"mysql\"", "include_shell"),
@@ -802,13 +808,13 @@ fn old_and_missing_names_are_known_and_say_what_to_use() {
     ] {
         let (_, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert!(err.contains("is a lighttpd 1.4/1.5 directive"), "{line}: {err}");
-        assert!(err.contains(words), "{line}: {err}");
+        assert!(err.contains(message), "{line}: {err}");
     }
 }
 
 #[test]
 fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
-    for (line, words) in [
+    for (line, message) in [
         ("proxy-core.balancer = \"leastconn\"", "did you mean \"least-connection\"?"),
         (
             "proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )",
@@ -841,7 +847,7 @@ fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
     ] {
         let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{line}: {err}");
-        assert!(err.contains(words), "{line}: {err}");
+        assert!(err.contains(message), "{line}: {err}");
     }
     let top = "proxy-core.upgrade = \"enable\"\nproxy-core.protocol = \"fastcgi\"\n\
                proxy-core.backends = ( \"127.0.0.1:1\" )\n";
@@ -873,7 +879,7 @@ fn typographic_characters_are_named_with_their_place() {
     let setup = lighty!().config(PASTED);
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 1, "{err}");
-    for words in [
+    for message in [
         "`“` (left double quotation mark, U+201C): text stands between plain quotes",
         "`–` (en dash, U+2013): the plain `-` belongs here",
         "`«` (guillemet, U+00AB)",
@@ -881,7 +887,7 @@ fn typographic_characters_are_named_with_their_place() {
         "`⇒` (arrow, U+21D2): write `=>`",
         "`lighty fmt` mends them",
     ] {
-        assert!(err.contains(words), "{words}:\n{err}");
+        assert!(err.contains(message), "{message}:\n{err}");
     }
     let pasted = setup.directory().join("value.conf");
     write_file(&pasted, "server.port = “eighty”\nserver.tag = ( “a”, “b” «c” )\n");
@@ -944,13 +950,13 @@ fn host_names_without_an_address_and_root_are_named_under_tt() {
          server.username = \"root\"",
     );
     let (code, out, err) = setup.run(&["-tt", "-f", "@CONF@"]);
-    let said = out + &err;
-    assert_eq!(code, 0, "{said}");
+    let printed = out + &err;
+    assert_eq!(code, 0, "{printed}");
     for name in ["none.invalid", "other.invalid"] {
-        assert!(said.contains(&format!("the backend's host {name}")), "{name}: {said}");
+        assert!(printed.contains(&format!("the backend's host {name}")), "{name}: {printed}");
     }
-    assert_eq!(said.matches("the backend's host").count(), 2, "{said}");
-    assert!(said.contains("server.username names root"), "{said}");
+    assert_eq!(printed.matches("the backend's host").count(), 2, "{printed}");
+    assert!(printed.contains("server.username names root"), "{printed}");
     let (_, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert!(!(out + &err).contains("the backend's host"), "-t asks no DNS");
 }

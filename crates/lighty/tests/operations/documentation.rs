@@ -5,7 +5,7 @@ use std::process::Command;
 
 use lighty_testkit::real::find_optional;
 
-use crate::manual::{files, said, source_tree};
+use crate::manual::{files, printed, source_tree};
 
 /// Builds the site in a directory of its own. `None`, and the test is skipped, where the generator
 /// is not installed: `scripts/docs.sh --install`.
@@ -17,7 +17,7 @@ fn built_site(name: &str) -> Option<PathBuf> {
     let output = Command::new(tree.join("scripts/docs.sh")).arg(&site).output();
     let output = output.expect("scripts/docs.sh starts");
     // A link to a page or heading that does not exist is an error of the generator.
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     Some(site)
 }
 
@@ -49,7 +49,7 @@ fn find_every_phrase(node: &Path, site: &Path) {
     let script = source_tree().join("scripts/docs/search.js");
     let output = Command::new(node).arg(script).arg(site).output().expect("node starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", said(&output));
+    assert!(output.status.success(), "{text}{}", printed(&output));
     let count = text.trim().rsplit('\n').next().and_then(|line| line.split(' ').next());
     let count: usize = count.and_then(|count| count.parse().ok()).expect("a number of phrases");
     assert!(count >= 26, "{text}");

@@ -156,13 +156,13 @@ fn stream() -> (UnixStream, OwnedFd) {
     (ours, theirs.into())
 }
 
-/// Reads until the input contains `words`.
-fn await_words(stream: &mut UnixStream, words: &str) -> String {
+/// Reads until the input contains `message`.
+fn await_words(stream: &mut UnixStream, message: &str) -> String {
     let mut text = String::new();
     let mut bytes = [0; 4_096];
-    while !text.contains(words) {
+    while !text.contains(message) {
         let count = stream.read(&mut bytes).unwrap_or_else(|error| panic!("{error}: {text}"));
-        assert!(count > 0, "it ended without {words:?}: {text}");
+        assert!(count > 0, "it ended without {message:?}: {text}");
         text.push_str(&String::from_utf8_lossy(&bytes[..count]));
     }
     text
@@ -243,7 +243,7 @@ fn log_that_cannot_be_opened_again_is_no_success() {
     server.signal(Signal::HUP);
     server.await_log("a log could not be opened again");
     let text = server.log();
-    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+    let at = |message: &str| text.find(message).unwrap_or_else(|| panic!("{message}: {text}"));
     assert!(at("cannot open it again") < at("a log could not be opened again"), "{text}");
     assert!(!text.contains("logs were opened again"), "{text}");
 }
@@ -289,9 +289,8 @@ fn responses_are_whole_where_no_thread_can_be_had() {
     // The limit counts all threads of a user, so the server gets a user of its own.
     let uid = format!("--reuid={}", 56_000 + std::process::id() % 1_000);
     let text = "a text that is worth compressing\n".repeat(20_000);
-    let backend = Backend::replying(|asked| {
-        answer("200 OK", "", &format!("{} bytes came", asked.body.len()))
-    });
+    let backend =
+        Backend::replying(|seen| answer("200 OK", "", &format!("{} bytes came", seen.body.len())));
     let setup = lighty!()
         .file("large.txt", &text)
         .file("script.lua", "lighty.content = { \"by a script\" }\nreturn 200\n")

@@ -87,8 +87,8 @@ fn explain_knows_a_listener_however_it_is_written() {
         (&["--socket", "127.0.0.1:81"], "other"),
     ];
     for (socket, tag) in cases {
-        let asked = [&["explain", "http://a/", "-f", "@CONF@"], socket].concat();
-        let (code, out, err) = setup.run(&asked);
+        let requested = [&["explain", "http://a/", "-f", "@CONF@"], socket].concat();
+        let (code, out, err) = setup.run(&requested);
         assert_eq!(code, 0, "{err}");
         assert!(out.contains(&format!("server.tag = \"{tag}\"")), "{socket:?}: {out}");
     }

@@ -94,8 +94,8 @@ fn requests_errors_and_bytes_are_counted_by_named_host() {
     assert_eq!(names(&server).len(), 5, "{:?}", hosts(&server));
 
     let page = server.get("/server-status");
-    for words in ["<h2>Hosts</h2>", "<td>one.example</td><td>4</td><td>1</td><td>0</td>"] {
-        assert!(page.text().contains(words), "{words}: {}", page.text());
+    for message in ["<h2>Hosts</h2>", "<td>one.example</td><td>4</td><td>1</td><td>0</td>"] {
+        assert!(page.text().contains(message), "{message}: {}", page.text());
     }
     let metrics = server.get("/metrics");
     for line in [

@@ -127,10 +127,10 @@ fn hup_opens_logs_again_that_were_moved_away() {
         .config("debug.log-file-not-found = \"enable\"")
         .start();
     let log = server.directory().join("error.log");
-    let holds = |name: &str, words: &str| {
+    let holds = |name: &str, message: &str| {
         let path = server.directory().join(name);
         wait_until(Duration::from_secs(30), || {
-            fs::read_to_string(&path).is_ok_and(|text| text.contains(words))
+            fs::read_to_string(&path).is_ok_and(|text| text.contains(message))
         })
     };
     assert!(holds("error.log", "serving"), "the start is in the log");
@@ -163,9 +163,9 @@ fn a_second_server_does_not_take_over_the_pid_file_of_the_first() {
     let mut first = lighty!().config("server.pid-file = \"@DIR@/lighty.pid\"").start();
     let path = first.directory().join("lighty.pid");
     let second = || lighty!().config(&format!("server.pid-file = \"{}\"", path.display()));
-    let (code, _, said) = second().run(&["-D", "-f", "@CONF@"]);
+    let (code, _, output) = second().run(&["-D", "-f", "@CONF@"]);
     let why = format!("a running server holds it, process {}", first.pid());
-    assert!(code == 1 && said.contains("server.pid-file") && said.contains(&why), "{said}");
+    assert!(code == 1 && output.contains("server.pid-file") && output.contains(&why), "{output}");
     let written = fs::read_to_string(&path).expect("a pid file");
     assert_eq!(written.trim(), first.pid().to_string());
     // The remains of a killed server do not prevent a start.
@@ -207,9 +207,12 @@ fn signals_during_a_graceful_stop_are_served_or_refused_in_words() {
 #[test]
 fn a_database_without_a_directory_keeps_the_server_from_starting() {
     let setup = lighty!().config("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"");
-    let (code, _, said) = setup.run(&["-D", "-f", "@CONF@"]);
+    let (code, _, output) = setup.run(&["-D", "-f", "@CONF@"]);
     let why = "none/dav.db\": the directory does not exist";
-    assert!(code == 1 && said.contains("webdav.sqlite-db-name") && said.contains(why), "{said}");
+    assert!(
+        code == 1 && output.contains("webdav.sqlite-db-name") && output.contains(why),
+        "{output}"
+    );
 }
 
 /// Runs a command with standard input as descriptor 3, announced as an inherited socket.
@@ -259,8 +262,9 @@ fn a_server_without_listeners_ends_so_that_it_is_started_again() {
     listener.shutdown(Shutdown::Both).expect("shut down");
     let (status, _) = server.await_exit(Duration::from_secs(20));
     assert_eq!(status.code(), Some(1), "{}", server.log());
-    for words in ["giving up on listener", "no listener accepts connections any more", "stopped"] {
-        assert!(server.log().contains(words), "{words}: {}", server.log());
+    for message in ["giving up on listener", "no listener accepts connections any more", "stopped"]
+    {
+        assert!(server.log().contains(message), "{message}: {}", server.log());
     }
 }
 
@@ -378,8 +382,8 @@ fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
     let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
     let (status, _) = server.await_exit(Duration::from_secs(20));
     assert_eq!(status.code(), Some(1), "{}", server.log());
-    let told = "server.errorlog: cannot make a thread";
-    server.await_log(told);
+    let reported = "server.errorlog: cannot make a thread";
+    server.await_log(reported);
 }
 
 #[test]
@@ -495,9 +499,9 @@ fn running_out_of_descriptors_is_survived() {
         client.try_response(false).is_ok_and(|response| response.status == 200)
     });
     assert!(again, "does not recover:\n{}", server.log());
-    let said = server.log().matches("accepting pauses").count() as u64;
+    let output = server.log().matches("accepting pauses").count() as u64;
     let most = 2 + in_want.elapsed().as_secs() / 10;
-    assert!((1..=most).contains(&said), "{said} of {most} times:\n{}", server.log());
+    assert!((1..=most).contains(&output), "{output} of {most} times:\n{}", server.log());
     rustix::process::prlimit(pid, Resource::Nofile, before).expect("a limit");
     assert_eq!(server.get("/a").text(), "x");
 }
@@ -554,8 +558,8 @@ fn ask_until_refused(address: SocketAddr) -> (usize, Vec<String>) {
 
 fn ask_on(mut stream: TcpStream) -> Result<(), String> {
     let mut got = Vec::new();
-    let asked = stream.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let heard = asked.and_then(|()| stream.read_to_end(&mut got));
+    let requested = stream.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let heard = requested.and_then(|()| stream.read_to_end(&mut got));
     match heard {
         Ok(_) if got.starts_with(b"HTTP/1.1 200 ") && got.ends_with(b"x") => Ok(()),
         Ok(_) => Err(format!("{:?}", String::from_utf8_lossy(&got))),

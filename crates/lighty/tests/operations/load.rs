@@ -27,9 +27,9 @@ fn load(arguments: &[&str]) -> Output {
 /// JSON report, and true if the run succeeded.
 fn measured(arguments: &[&str]) -> (Value, bool) {
     let output = load(&[arguments, &["--json"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     let value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {printed}"));
     (value, output.status.success())
 }
 
@@ -54,8 +54,11 @@ fn responses_are_counted_and_times_told() {
         .map(|one| one[0].as_u64().expect("a number"))
         .sum();
     assert_eq!(counted, 500);
-    let words = text(&load(&[&url, "-n", "20", "--no-keep-alive"]));
-    assert!(words.contains("20 responses in") && words.contains("made 20 connections"), "{words}");
+    let message = text(&load(&[&url, "-n", "20", "--no-keep-alive"]));
+    assert!(
+        message.contains("20 responses in") && message.contains("made 20 connections"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -67,7 +70,7 @@ fn a_number_of_requests_is_of_those_after_the_warm_up() {
         let (value, is_well) = measured(&[&line[..], more].concat());
         assert!(is_well && value["responses"] == 7, "{more:?}: {value}");
     }
-    assert!(backend.asked_for("/").len() > 100, "it was warmed up");
+    assert!(backend.requests_for("/").len() > 100, "it was warmed up");
 }
 
 #[test]
@@ -83,15 +86,15 @@ fn name_and_password_of_a_url_are_sent() {
         let url = format!("http://u%40v:p@{}/{}", server.address(), more.len());
         let (value, is_well) = measured(&[&[&*url, "-n", "1", "-c", "1"], more].concat());
         assert!(is_well && !value.to_string().contains("v:p"), "{value}");
-        let asked = &backend.asked_for(&format!("/{}", more.len()))[0];
-        assert_eq!(asked.field("authorization"), Some("Basic dUB2OnA="), "{more:?}");
+        let seen = &backend.requests_for(&format!("/{}", more.len()))[0];
+        assert_eq!(seen.field("authorization"), Some("Basic dUB2OnA="), "{more:?}");
     }
 }
 
 #[test]
 fn bodies_are_read_however_they_are_framed() {
-    let server = Backend::replying(|asked| {
-        match asked.target() {
+    let server = Backend::replying(|seen| {
+        match seen.target() {
         "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n".to_vec(),
         "/hint" => b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nabcdefg".to_vec(),
         _ => answer("200 OK", "", "abcdefg"),
@@ -115,7 +118,7 @@ fn bodies_are_read_however_they_are_framed() {
 #[test]
 fn what_is_wrong_has_a_name() {
     let turn = std::sync::atomic::AtomicU64::new(0);
-    let server = Backend::replying(move |asked| match asked.target() {
+    let server = Backend::replying(move |seen| match seen.target() {
         "/status" => answer("500 Oh", "", "x"),
         "/short" => {
             b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc".to_vec()
@@ -130,7 +133,7 @@ fn what_is_wrong_has_a_name() {
             answer("200 OK", "", "late")
         }
     });
-    for (target, words, more) in [
+    for (target, message, more) in [
         ("status", "unexpected statuses", &[][..]),
         ("noise", "responses that are not HTTP", &[]),
         ("changes", "unexpected contents", &["--checksum"]),
@@ -138,7 +141,7 @@ fn what_is_wrong_has_a_name() {
     ] {
         let url = format!("http://{}/{target}", server.name());
         let (value, is_well) = measured(&[&[&*url, "-n", "2", "-c", "1"], more].concat());
-        assert!(!is_well && value["failures"][words].as_u64() >= Some(1), "{target}: {value}");
+        assert!(!is_well && value["failures"][message].as_u64() >= Some(1), "{target}: {value}");
     }
     let nobody = lighty_testkit::backend::Port::reserve();
     let url = format!("http://{}/", nobody.address());
@@ -149,10 +152,10 @@ fn what_is_wrong_has_a_name() {
         (&value["connect_us"]["50"], &value["first_byte_us"]["max_us"]),
         (&Value::Null, &Value::Null)
     );
-    let words = text(&load(&[&url, "-n", "3", "-c", "3"]));
-    assert!(words.starts_with("no responses\nmade no connection\n"), "{words}");
-    assert!(words.contains("3 connections refused"), "{words}");
-    assert!(!words.contains("first byte"), "there are no times: {words}");
+    let message = text(&load(&[&url, "-n", "3", "-c", "3"]));
+    assert!(message.starts_with("no responses\nmade no connection\n"), "{message}");
+    assert!(message.contains("3 connections refused"), "{message}");
+    assert!(!message.contains("first byte"), "there are no times: {message}");
 }
 
 #[test]
@@ -160,9 +163,9 @@ fn connections_are_in_use_once_they_are_made() {
     let nobody = lighty_testkit::backend::Port::reserve();
     let url = format!("http://{}/", nobody.address());
     for more in [&[][..], &["--http2"]] {
-        let words = text(&load(&[&[&*url, "-n", "9", "-c", "3", "--http-load"], more].concat()));
-        assert!(words.starts_with("0 fetches, 0 max parallel, 0 bytes, in "), "{words}");
-        assert!(!words.contains("msecs/"), "{words}");
+        let message = text(&load(&[&[&*url, "-n", "9", "-c", "3", "--http-load"], more].concat()));
+        assert!(message.starts_with("0 fetches, 0 max parallel, 0 bytes, in "), "{message}");
+        assert!(!message.contains("msecs/"), "{message}");
     }
 }
 
@@ -228,8 +231,8 @@ fn requests_without_a_connection_until_the_end_are_told_apart() {
 #[test]
 fn times_have_fractions_of_a_second() {
     let server = Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            match asked.target() {
+        while let Some(seen) = peer.request() {
+            match seen.target() {
                 "/hangs" => drop(peer.hang()),
                 _ => drop(peer.answer("x")),
             }
@@ -239,7 +242,7 @@ fn times_have_fractions_of_a_second() {
     let (value, is_well) = measured(&[&url, "-c", "1", "--warm-up", "0.3", "-d", "0.5"]);
     let seconds = value["seconds"].as_f64().expect("a number");
     assert!(is_well && (0.5..5.0).contains(&seconds), "{value}");
-    assert!(server.asked_for("/").len() as u64 > value["responses"].as_u64().expect("a number"));
+    assert!(server.requests_for("/").len() as u64 > value["responses"].as_u64().expect("a number"));
     let (value, _) = measured(&[&format!("{url}hangs"), "-n", "1", "-c", "1", "--timeout", "0.25"]);
     let longest_us = value["total_us"]["max_us"].as_u64().expect("a number");
     assert!((250_000..5_000_000).contains(&longest_us), "{value}");
@@ -249,13 +252,13 @@ fn times_have_fractions_of_a_second() {
     );
     let least =
         [("--timeout", "0.001 to 3600"), ("-d", "0.001 to 864000"), ("--warm-up", "0 to 86400")];
-    for (option, words) in least {
+    for (option, message) in least {
         for wrong in ["x", "inf", "1e2", "NaN", "999999", "-1"] {
             let output = load(&[&url, &format!("{option}={wrong}")]);
-            let said = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stderr);
             assert!(
-                output.status.code() == Some(2) && said.contains(words),
-                "{option} {wrong}: {said}"
+                output.status.code() == Some(2) && printed.contains(message),
+                "{option} {wrong}: {printed}"
             );
         }
     }
@@ -282,13 +285,13 @@ fn tls_is_verified_unless_it_is_not_to_be() {
         let wanted = if is_trusted { 20 } else { 0 };
         assert_eq!(value["responses"], wanted, "{more:?}: {value}");
     }
-    let words = text(&load(&[&url, "-n", "1"]));
-    assert!(words.contains("1 handshakes failed: its certificate "), "{words}");
+    let message = text(&load(&[&url, "-n", "1"]));
+    assert!(message.contains("1 handshakes failed: its certificate "), "{message}");
 }
 
 #[test]
 fn a_wrong_line_is_answered_in_words() {
-    for (arguments, words) in [
+    for (arguments, message) in [
         (&["ftp://a/"][..], "ftp://a/: no URL of http or https"),
         (&["http://127.0.0.1/", "-H", "no field"], "no field: no field, as in"),
         (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "are two servers"),
@@ -300,7 +303,7 @@ fn a_wrong_line_is_answered_in_words() {
         (&[], "required"),
     ] {
         let output = load(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(message), "{arguments:?}: {printed}");
     }
 }

@@ -116,12 +116,12 @@ fn durations_are_in_microseconds() {
     for _ in 0..20 {
         let _ = server.get("/a.txt");
     }
-    let told: Vec<u64> = lines(&server, "access.log", 20)
+    let reported: Vec<u64> = lines(&server, "access.log", 20)
         .iter()
         .map(|line| line.split(' ').next().and_then(|us| us.parse().ok()).expect("a number"))
         .collect();
-    assert!(told.iter().all(|us| *us > 0), "no request takes no time: {told:?}");
-    assert!(told.iter().any(|us| us % 1000 != 0), "{told:?}");
+    assert!(reported.iter().all(|us| *us > 0), "no request takes no time: {reported:?}");
+    assert!(reported.iter().any(|us| us % 1000 != 0), "{reported:?}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn lighty(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("lighty ends")
 }
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -101,7 +101,7 @@ fn generated_pages_are_up_to_date() {
     let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join("manual");
     let _ = std::fs::remove_dir_all(&fresh);
     let output = lighty(&["generate", "manual", fresh.to_str().expect("UTF-8")], "");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     let generated = files(&fresh, ".md");
     assert!(generated.contains_key("requests-faults.md"));
     let committed = files(&source_tree().join("docs/manual"), ".md");
@@ -121,7 +121,7 @@ fn examples_of_configurations_load() {
     for fence in examples {
         let output = lighty(&["-t", "--strict", "-f", "-"], &fence.text);
         let place = format!("{}:{}", fence.page, fence.line);
-        assert!(output.status.success(), "{place} does not load:\n{}", said(&output));
+        assert!(output.status.success(), "{place} does not load:\n{}", printed(&output));
         count += 1;
     }
     assert!(count > 50, "{count} examples were found");
@@ -135,8 +135,8 @@ fn diagnostics_that_are_shown_are_the_real_ones() {
     for pair in fences.windows(2).filter(|pair| pair[0].language == "lighty broken") {
         let place = format!("{}:{}", pair[1].page, pair[1].line);
         let output = lighty(&["-t", "-f", "-"], &pair[0].text);
-        let said = said(&output).replace("standard input:", "lighty.conf:");
-        assert_eq!(said, pair[1].text, "{place}: this is what is said now:\n{said}");
+        let printed = printed(&output).replace("standard input:", "lighty.conf:");
+        assert_eq!(printed, pair[1].text, "{place}: this is what is said now:\n{printed}");
         count += 1;
     }
     assert!(count > 0);
@@ -226,7 +226,7 @@ fn packaged_configurations_load() {
         let path = tree.join("packaging").join(&name);
         let path = path.to_str().expect("UTF-8");
         let output = lighty(&["-t", "--strict", "-f", path], "");
-        assert!(output.status.success(), "packaging/{name}:\n{}", said(&output));
+        assert!(output.status.success(), "packaging/{name}:\n{}", printed(&output));
         let output = lighty(&["fmt", "--check"], &text);
         assert!(output.status.success(), "packaging/{name} is not formatted: lighty fmt");
     }

@@ -67,8 +67,8 @@ fn names(text: &str) -> BTreeSet<&str> {
 #[test]
 fn whatever_a_backend_spoils_is_counted_as_its_failure() {
     let backend = Backend::start(|peer| {
-        let Some(asked) = peer.request() else { return };
-        match asked.target() {
+        let Some(seen) = peer.request() else { return };
+        match seen.target() {
             "/app/well" => drop(peer.answer("app")),
             "/app/garbage" => drop(peer.send("no HTTP\r\n\r\n")),
             "/app/cut" => drop(peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc")),
@@ -181,8 +181,8 @@ fn the_checker_of_prometheus_finds_nothing() {
     let mut child = child.expect("promtool");
     child.stdin.take().expect("a pipe").write_all(metrics(&server).as_bytes()).expect("written");
     let output = child.wait_with_output().expect("its output");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && printed.is_empty(), "{}", String::from_utf8_lossy(&printed));
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn recorded_traces_are_examples_of_durations() {
         assert_eq!(server.get(target).status, 200);
     }
     await_requests(&server, 4.0);
-    let asked = backend.asked_for("/app/y");
-    let trace_id = asked[0].field("traceparent").and_then(|text| text.get(3..35)).expect("a trace");
+    let seen = backend.requests_for("/app/y");
+    let trace_id = seen[0].field("traceparent").and_then(|text| text.get(3..35)).expect("a trace");
     let open = server.get_with("/metrics", "Accept: application/openmetrics-text\r\n");
     let examples: Vec<_> = open.text().lines().filter(|line| line.contains(" # ")).collect();
     let is_ours = |line: &&&str| line.contains(&format!(" # {{trace_id=\"{trace_id}\"}} 0."));

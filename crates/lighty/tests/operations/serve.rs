@@ -240,7 +240,7 @@ fn wrong_options_are_named_and_end_with_2() {
     let setup = lighty!().file("a", "A");
     let (root, file) = (setup.root(""), setup.root("a"));
     let (root, file) = (root.to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
-    for (arguments, words) in [
+    for (arguments, message) in [
         (&["serve", root, "--listen", "99999"][..], "--listen"),
         (&["serve", root, "--port", "80000"], "--port"),
         (&["serve", root, "--port", "80", "--listen", ":81"], "--listen"),
@@ -254,7 +254,7 @@ fn wrong_options_are_named_and_end_with_2() {
     ] {
         let (code, _, err) = setup.run(arguments);
         assert_eq!(code, 2, "{arguments:?}: {err}");
-        assert!(err.contains(words) && !err.contains("proxy-core"), "{arguments:?}: {err}");
+        assert!(err.contains(message) && !err.contains("proxy-core"), "{arguments:?}: {err}");
     }
     let (code, _, err) = setup.run(&["serve", root, "--listen", "nix.invalid:80"]);
     assert_eq!(code, 1);

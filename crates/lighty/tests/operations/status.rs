@@ -26,11 +26,11 @@ fn figures_are_those_of_all_workers() {
         assert_eq!(server.get("/a").status, 200);
     }
     // A request is counted when its response is out, which its client may know first.
-    let mut asked = 0;
+    let mut seen = 0;
     let total = || server.get("/server-status?auto");
     let counted = wait_until(SOON, || {
-        asked += 1;
-        line(total().text(), "Total Accesses") == (59 + asked).to_string()
+        seen += 1;
+        line(total().text(), "Total Accesses") == (59 + seen).to_string()
     });
     assert!(counted, "{}", total().text());
     let auto = server.get("/server-status?auto");

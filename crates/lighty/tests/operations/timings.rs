@@ -337,8 +337,11 @@ fn a_log_without_times_leaves_an_older_picture_alone() {
     assert!(drawn.starts_with("<svg ") && !drawn.contains("NaN"), "{drawn}");
     std::fs::write(&log, line.replace("1795508100.1", "NaN") + "nothing\n").expect("written");
     let output = plot();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("1 line left out; the first is 1"), "{said}");
-    assert!(said.contains("no request with times in "), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && printed.contains("1 line left out; the first is 1"),
+        "{printed}"
+    );
+    assert!(printed.contains("no request with times in "), "{printed}");
     assert_eq!(std::fs::read_to_string(&picture).expect("a picture"), drawn);
 }

@@ -58,8 +58,8 @@ fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
             collected.lock().expect("no panic").extend_from_slice(&piece[..count]);
         }
     });
-    for (words, keys) in typed {
-        assert!(wait_until(PATIENCE, || seen().contains(words)), "{words}: {}", seen());
+    for (message, keys) in typed {
+        assert!(wait_until(PATIENCE, || seen().contains(message)), "{message}: {}", seen());
         input.write_all(keys.as_bytes()).expect("typed");
     }
     child.wait().expect("its end");
@@ -71,14 +71,14 @@ fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
 fn what_cannot_be_shown_is_refused_in_words() {
     let (server, url) = served("");
     let refused = top(&[&url, "--once", "--sort", "size"]);
-    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success(), "{words}");
-    assert!(words.contains("no column \"size\": there are route, req/s"), "{words}");
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{message}");
+    assert!(message.contains("no column \"size\": there are route, req/s"), "{message}");
     assert!(top(&[&url, "--once", "--sort", "REQUESTS"]).status.success());
     // A URL without a path is the root's.
     let root = top(&[&format!("http://{}", server.address()), "--once"]);
-    let words = String::from_utf8_lossy(&root.stderr).into_owned();
-    assert!(words.contains("/?json: status 403"), "{words}");
+    let message = String::from_utf8_lossy(&root.stderr).into_owned();
+    assert!(message.contains("/?json: status 403"), "{message}");
 }
 
 #[test]
@@ -146,18 +146,18 @@ fn a_status_page_over_tls_is_verified_unless_it_is_not_to_be() {
         (&[], false),
     ] {
         let output = top(&[&[&*url, "--once"], more].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), is_trusted, "{more:?}: {said}");
-        assert!(is_trusted || said.contains("certificate"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), is_trusted, "{more:?}: {printed}");
+        assert!(is_trusted || printed.contains("certificate"), "{printed}");
     }
     let missing = top(&[&url, "--once", "--cacert", "/nonexistent.pem"]);
-    let said = String::from_utf8_lossy(&missing.stderr);
-    assert!(!missing.status.success() && said.contains("/nonexistent.pem"), "{said}");
+    let printed = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && printed.contains("/nonexistent.pem"), "{printed}");
 }
 
 #[test]
 fn a_status_page_may_want_a_password() {
-    let backend = Backend::replying(|asked| match asked.field("authorization") {
+    let backend = Backend::replying(|received| match received.field("authorization") {
         Some("Basic dTpw") => answer("200 OK", "", r#"{"routes":[]}"#),
         _ => answer("401 Unauthorized", "", "no"),
     });
@@ -166,8 +166,8 @@ fn a_status_page_may_want_a_password() {
     let text = String::from_utf8_lossy(&allowed.stdout);
     assert!(allowed.status.success() && !text.contains("u:p"), "{text}");
     let refused = top(&[&url("u:no@"), "--once"]);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("/s?json: status 401") && !said.contains("u:no"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert!(printed.contains("/s?json: status 401") && !printed.contains("u:no"), "{printed}");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn what_is_no_status_page_is_said() {
     let (server, url) = served("");
     let page = format!("http://{}/a.txt", server.address());
     let none = format!("http://{}/none", server.address());
-    for (arguments, words) in [
+    for (arguments, message) in [
         (vec![&*page, "--once"], "no status page of lighty"),
         (vec![&*none, "--once"], "404: is status.status-url this path?"),
         (vec!["127.0.0.1", "--once"], "no URL of a server"),
@@ -183,8 +183,8 @@ fn what_is_no_status_page_is_said() {
         (vec![&*url, "--interval", "0"], "0 is not in 1..=3600"),
     ] {
         let output = top(&arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(message), "{arguments:?}: {printed}");
     }
 }
 
@@ -196,8 +196,8 @@ fn a_terminal_is_as_before_when_it_ends() {
     }
     let keys = [("[1 routes]", "3"), ("[3 backends]", "\x1b[C"), ("[4 workers]", "q")];
     let Some(written) = on_terminal(&url, &keys) else { return };
-    for words in ["[1 routes]", "[3 backends]", "[4 workers]", "mod_staticfile", "ended 0"] {
-        assert!(written.contains(words), "{words} in {written}");
+    for message in ["[1 routes]", "[3 backends]", "[4 workers]", "mod_staticfile", "ended 0"] {
+        assert!(written.contains(message), "{message} in {written}");
     }
     let (_, behind) = written.rsplit_once("\x1b[?1049l").expect("the screen is left");
     assert!(behind.contains(" icanon ") && behind.contains(" echo "), "{behind}");

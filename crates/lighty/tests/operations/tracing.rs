@@ -25,8 +25,8 @@ fn tracing(backend: &Backend) -> Setup {
 
 /// Values of a header field in the last request to the backend.
 fn seen(backend: &Backend, name: &str) -> Vec<String> {
-    let asked = backend.asked();
-    let last = asked.last().expect("a request");
+    let received = backend.requests();
+    let last = received.last().expect("a request");
     last.all(name).map(str::to_owned).collect()
 }
 
@@ -104,11 +104,11 @@ fn what_a_trusted_peer_says_wrongly_counts_for_nothing() {
 fn collector(status: &'static str, delay: Duration) -> (Backend, Arc<Mutex<Vec<Value>>>) {
     let taken: Arc<Mutex<Vec<Value>>> = Arc::default();
     let sent = Arc::clone(&taken);
-    let backend = Backend::replying(move |asked| {
-        assert_eq!(asked.line(), "POST /v1/traces HTTP/1.1");
-        assert_eq!(asked.field("content-type"), Some("application/json"));
-        assert_eq!(asked.field("x-key"), Some("secret"));
-        let request: Value = serde_json::from_slice(&asked.body).expect("JSON");
+    let backend = Backend::replying(move |received| {
+        assert_eq!(received.line(), "POST /v1/traces HTTP/1.1");
+        assert_eq!(received.field("content-type"), Some("application/json"));
+        assert_eq!(received.field("x-key"), Some("secret"));
+        let request: Value = serde_json::from_slice(&received.body).expect("JSON");
         std::thread::sleep(delay);
         sent.lock().expect("no panic").push(request);
         answer(status, "", "{}")
@@ -234,8 +234,8 @@ fn spans_are_counted_as_the_collector_counts_them() {
     let backend = Backend::answering("app");
     let got = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&got);
-    let collector = Backend::replying(move |asked| {
-        let text = String::from_utf8_lossy(&asked.body);
+    let collector = Backend::replying(move |received| {
+        let text = String::from_utf8_lossy(&received.body);
         count.fetch_add(text.matches("\"spanId\"").count(), Ordering::Relaxed);
         let partial = r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no\nroom"}}"#;
         answer("200 OK", "", partial)
@@ -259,8 +259,8 @@ fn spans_are_counted_as_the_collector_counts_them() {
 #[test]
 fn a_collector_that_wants_a_pause_gets_it() {
     let backend = Backend::answering("app");
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let times = Arc::clone(&asked);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&received);
     let collector = Backend::replying(move |_| {
         let mut times = times.lock().expect("no panic");
         times.push(Instant::now());
@@ -271,9 +271,9 @@ fn a_collector_that_wants_a_pause_gets_it() {
     });
     let server = exporting(&backend, &collector).start();
     let _ = server.get("/a.txt");
-    let count = || asked.lock().expect("no panic").len();
+    let count = || received.lock().expect("no panic").len();
     assert!(wait_until(PATIENCE, || count() >= 2));
-    let times = asked.lock().expect("no panic");
+    let times = received.lock().expect("no panic");
     let pause = times[1] - times[0];
     assert!(pause >= Duration::from_secs(2), "longer than the pause without the field: {pause:?}");
 }
@@ -283,17 +283,17 @@ fn a_pause_ends_with_the_server() {
     let backend = Backend::answering("app");
     let (sent, count) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
     let taken = Arc::clone(&sent);
-    let collector = Backend::replying(move |asked| {
+    let collector = Backend::replying(move |received| {
         if count.fetch_add(1, Ordering::Relaxed) == 0 {
             return answer("429 Too Many Requests", "Retry-After: 3600\r\n", "");
         }
-        let text = String::from_utf8_lossy(&asked.body);
+        let text = String::from_utf8_lossy(&received.body);
         taken.fetch_add(text.matches("/a.txt").count(), Ordering::Relaxed);
         answer("200 OK", "", "")
     });
     let mut server = exporting(&backend, &collector).start();
     let _ = server.get("/a.txt");
-    assert!(wait_until(PATIENCE, || collector.asked().len() == 1));
+    assert!(wait_until(PATIENCE, || collector.requests().len() == 1));
     server.stop();
     assert_eq!(sent.load(Ordering::Relaxed), 1, "what was refused at first");
 }
@@ -322,7 +322,7 @@ fn a_slow_collector_delays_no_request_and_its_queue_has_an_end() {
     let (collector, _) = collector("200 OK", Duration::from_secs(3));
     let server = exporting(&backend, &collector).config("tracing.queue-length = 4").start();
     let _ = server.get("/a.txt");
-    assert!(wait_until(PATIENCE, || !collector.asked().is_empty()), "it takes its time now");
+    assert!(wait_until(PATIENCE, || !collector.requests().is_empty()), "it takes its time now");
     let watch = Stopwatch::start(&server);
     let mut client = server.connect();
     for _ in 0..50 {
@@ -336,8 +336,8 @@ fn a_slow_collector_delays_no_request_and_its_queue_has_an_end() {
 #[test]
 fn what_a_collector_refuses_is_told_once_and_counted() {
     let backend = Backend::answering("app");
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&received);
     let collector = Backend::replying(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         answer("400 Bad Request", "", "")
@@ -351,7 +351,7 @@ fn what_a_collector_refuses_is_told_once_and_counted() {
     server.await_log(&words);
     assert_eq!(server.log().matches(&words).count(), 1, "{}", server.log());
     assert!(counter(&server, "tracing.dropped") >= 2);
-    assert!(asked.load(Ordering::Relaxed) >= 2);
+    assert!(received.load(Ordering::Relaxed) >= 2);
 }
 
 #[test]

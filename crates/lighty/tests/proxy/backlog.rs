@@ -49,8 +49,8 @@ fn gated() -> (Backend, Gate) {
     let gate = Gate::default();
     let inner = gate.clone();
     let backend = Backend::start(move |peer| {
-        while let Some(asked) = peer.request() {
-            if !inner.pass() || !peer.answer(asked.target()) {
+        while let Some(received) = peer.request() {
+            if !inner.pass() || !peer.answer(received.target()) {
                 return;
             }
         }
@@ -60,18 +60,18 @@ fn gated() -> (Backend, Gate) {
 
 /// Waits until the backend has received `count` requests.
 fn await_asked(backend: &Backend, count: usize) {
-    let there = || backend.asked().len() >= count;
-    assert!(wait_until(SOON, there), "{} of {count} requests came", backend.asked().len());
+    let there = || backend.requests().len() >= count;
+    assert!(wait_until(SOON, there), "{} of {count} requests came", backend.requests().len());
 }
 
 /// Waits until the backlog holds `count` requests.
 fn await_backlogged(server: &Server, count: usize) {
-    let words = format!("proxy-core.0.backlogged: {count},");
-    let told = || {
+    let message = format!("proxy-core.0.backlogged: {count},");
+    let reported = || {
         server.signal(Signal::USR2);
-        server.log().contains(&words)
+        server.log().contains(&message)
     };
-    assert!(wait_until(SOON, told), "{count} never wait:\n{}", server.log());
+    assert!(wait_until(SOON, reported), "{count} never wait:\n{}", server.log());
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_pool_is_no_larger_than_it_may_be_over_all_workers() {
     for client in clients {
         client.join().expect("every request is answered");
     }
-    assert_eq!(backend.asked().len(), 24 * 25);
+    assert_eq!(backend.requests().len(), 24 * 25);
     assert!(backend.most_open() <= SIZE, "{} connections at a time", backend.most_open());
 }
 
@@ -131,7 +131,7 @@ fn a_connection_ends_after_its_requests_its_idle_time_and_where_none_is_kept() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "proxy-core.max-keep-alive-requests = 0");
     assert_eq!(server.get("/x").text(), "ok");
-    assert_eq!(backend.asked()[0].field("Connection"), Some("close"));
+    assert_eq!(backend.requests()[0].field("Connection"), Some("close"));
     let backend = Backend::answering("ok");
     let server = front(&backend, "proxy-core.max-idle-time = 1");
     assert_eq!(server.get("/x").text(), "ok");
@@ -156,7 +156,7 @@ fn first_come_is_first_served() {
     for (index, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.response().text(), format!("/{index}"));
     }
-    let seen: Vec<String> = backend.asked().iter().map(|a| a.target().to_owned()).collect();
+    let seen: Vec<String> = backend.requests().iter().map(|a| a.target().to_owned()).collect();
     let sent: Vec<String> = (0..20).map(|index| format!("/{index}")).collect();
     assert_eq!(seen, sent);
     assert_eq!(backend.most_open(), 1);
@@ -178,7 +178,7 @@ fn a_lower_class_goes_first() {
     for client in &mut clients {
         assert_eq!(client.response().status, 200);
     }
-    let seen: Vec<String> = backend.asked().iter().map(|a| a.target().to_owned()).collect();
+    let seen: Vec<String> = backend.requests().iter().map(|a| a.target().to_owned()).collect();
     assert_eq!(seen, ["/first", "/now/1", "/now/2", "/later/1", "/later/2"]);
 }
 
@@ -204,7 +204,7 @@ fn the_backlog_holds_its_length_and_not_one_more() {
     for client in &mut clients {
         assert_eq!(client.response().status, 200);
     }
-    assert_eq!(backend.asked_for("/one-more").len(), 0);
+    assert_eq!(backend.requests_for("/one-more").len(), 0);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn who_leaves_while_waiting_gives_its_place_up() {
     assert_eq!(busy.response().status, 200);
     let mut last = ask(&server, "/last");
     assert_eq!(last.response().status, 200);
-    assert_eq!(backend.asked_for("/left").len(), 0, "nobody waited for these responses");
+    assert_eq!(backend.requests_for("/left").len(), 0, "nobody waited for these responses");
 }
 
 #[test]

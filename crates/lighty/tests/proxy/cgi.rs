@@ -193,13 +193,13 @@ fn heads_become_ours() {
         (answer.status, answer.field("Content-Length"), answer.text()),
         (205, Some("0"), "")
     );
-    for (target, words) in [
+    for (target, message) in [
         ("/none.sh", "the program ended without the head of a response"),
         ("/bad.sh", "has no colon"),
         ("/early.sh", "the program ended without the head of a response"),
     ] {
         assert_eq!(server.get(target).status, 502, "{target}");
-        server.await_log(words);
+        server.await_log(message);
     }
     server.await_log("none.sh: to the log");
     server.await_log("none.sh: exit code 3");
@@ -568,7 +568,8 @@ fn a_program_may_agree_to_another_protocol() {
 fn a_program_that_may_not_upgrade_is_named_where_a_websocket_is_asked_for() {
     let server =
         with(&[("a.sh", "printf 'X-A: b\\n\\nplain'")]).config("server.max-worker = 1").start();
-    let words = "[notice] 127.0.0.1: the client asks for a WebSocket, and cgi.upgrade is off here";
+    let message =
+        "[notice] 127.0.0.1: the client asks for a WebSocket, and cgi.upgrade is off here";
     assert_eq!(server.get("/a.sh").text(), "plain");
     let mut other = server.connect();
     other.send("GET /a.sh HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\n");
@@ -579,7 +580,7 @@ fn a_program_that_may_not_upgrade_is_named_where_a_websocket_is_asked_for() {
         client.send(handshake("/a.sh", ""));
         assert_eq!(client.response().text(), "plain");
     }
-    server.await_log(words);
+    server.await_log(message);
     assert!(server.log().matches("WebSocket").count() < 5, "{}", server.log());
 }
 
@@ -632,16 +633,16 @@ fn a_program_says_of_its_file_that_it_is_compressed() {
     for (field, wanted) in
         [("Content-Encoding:_gzip", "gzip"), ("Accept-Ranges:_none", "none"), ("X-A:_b", "bytes")]
     {
-        let asked = server.get_with(&format!("/send.sh?{field}"), "Range: bytes=2-4\r\n");
+        let requested = server.get_with(&format!("/send.sh?{field}"), "Range: bytes=2-4\r\n");
         let (status, text) = if wanted == "bytes" { (206, "234") } else { (200, "0123456789") };
-        assert_eq!((asked.status, asked.text()), (status, text), "{field}: {asked:?}");
+        assert_eq!((requested.status, requested.text()), (status, text), "{field}: {requested:?}");
         let name = field.split(':').next().expect("a name");
-        let said = asked.field(if wanted == "bytes" { "Accept-Ranges" } else { name });
-        assert_eq!(said, Some(wanted), "{asked:?}");
+        let output = requested.field(if wanted == "bytes" { "Accept-Ranges" } else { name });
+        assert_eq!(output, Some(wanted), "{requested:?}");
         // No range of a coded file is served.
         let count = usize::from(wanted != "gzip");
-        assert_eq!(asked.all("Accept-Ranges").count(), count, "{asked:?}");
-        assert_eq!(asked.field("Content-Type"), Some("text/plain"), "{asked:?}");
+        assert_eq!(requested.all("Accept-Ranges").count(), count, "{requested:?}");
+        assert_eq!(requested.field("Content-Type"), Some("text/plain"), "{requested:?}");
     }
 }
 

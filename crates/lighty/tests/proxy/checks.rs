@@ -24,8 +24,8 @@ fn start(protocol: &str, check: &str, backends: &[SocketAddr]) -> Server {
         .start()
 }
 
-fn count(log: &str, words: &str) -> usize {
-    log.matches(words).count()
+fn count(log: &str, message: &str) -> usize {
+    log.matches(message).count()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use lighty_testkit::wait_until;
 
 /// Backend that responds with the request target.
 fn echo() -> Backend {
-    Backend::replying(|asked| answer("200 OK", "", asked.target()))
+    Backend::replying(|seen| answer("200 OK", "", seen.target()))
 }
 
 fn exact(backend: &Backend) -> Setup {
@@ -96,7 +96,7 @@ fn a_path_that_is_passed_on_as_it_came_passes_no_rule() {
 /// A single-page application beside an API: a prefix routed to a backend needs no file.
 #[test]
 fn a_rewrite_of_missing_files_leaves_requests_to_backends_alone() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", asked.method()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", seen.method()));
     let port = backend.address().port();
     let at = format!("\"host\" => \"127.0.0.1\", \"port\" => {port}");
     for (rule, route) in [
@@ -171,7 +171,7 @@ fn upgrade_that_a_program_requires_is_named() {
 /// The JDK's client announces a body of no bytes with each request for a WebSocket.
 #[test]
 fn an_upgrade_with_a_body_of_no_bytes_is_passed_on() {
-    let backend = Backend::replying(|asked| match asked.field("Upgrade") {
+    let backend = Backend::replying(|seen| match seen.field("Upgrade") {
         Some(protocol) => format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: {protocol}\r\nConnection: upgrade\r\n\r\n"
         )

@@ -169,7 +169,7 @@ fn a_post_to_a_dead_backend_goes_to_another() {
     let mut client = server.connect();
     client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.response().text(), "ok");
-    assert_eq!(alive.asked()[0].body, b"hello");
+    assert_eq!(alive.requests()[0].body, b"hello");
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn a_restart_costs_no_error_without_kept_connections_either() {
 fn a_request_that_kills_is_not_sent_for_ever() {
     let deadly = || {
         Backend::start(|peer| {
-            while let Some(asked) = peer.request() {
-                if asked.target() == "/deadly" {
+            while let Some(seen) = peer.request() {
+                if seen.target() == "/deadly" {
                     return;
                 }
                 peer.answer("ok");
@@ -263,11 +263,11 @@ fn a_request_that_kills_is_not_sent_for_ever() {
         for _ in 0..4 {
             assert_eq!(server.get("/x").text(), "ok");
         }
-        let before: usize = used.iter().map(|b| b.asked_for("/deadly").len()).sum();
+        let before: usize = used.iter().map(|b| b.requests_for("/deadly").len()).sum();
         let start = Stopwatch::start(&server);
         assert_eq!(server.get("/deadly").status, 502, "{}", server.log());
         assert!(start.took() < Duration::from_secs(1), "{:?}", start.took());
-        let after: usize = used.iter().map(|b| b.asked_for("/deadly").len()).sum();
+        let after: usize = used.iter().map(|b| b.requests_for("/deadly").len()).sum();
         // One retry on a connection that might have closed by itself, then three real attempts.
         assert!((2..=5).contains(&(after - before)), "{} times", after - before);
     }
@@ -317,7 +317,7 @@ fn disable_time_grows_with_each_failure() {
     let lines = "proxy-core.disable-time = \"200ms\"\nproxy-core.max-disable-time = \"800ms\"\n\
                  proxy-core.hold-time = 0";
     let server = front(&[port.address()], lines);
-    let said = |ms: u32| {
+    let printed = |ms: u32| {
         let line = format!("for {ms} ms");
         let heard = || {
             let _ = server.get("/x");
@@ -325,7 +325,7 @@ fn disable_time_grows_with_each_failure() {
         };
         assert!(lighty_testkit::wait_until(Duration::from_secs(60), heard), "{}", server.log());
     };
-    [200, 400, 800].into_iter().for_each(said);
+    [200, 400, 800].into_iter().for_each(printed);
     let lines = |server: &Server| server.log().matches("for 800 ms").count();
     let before = lines(&server);
     let again = || {
@@ -346,14 +346,14 @@ fn a_backend_that_comes_back_starts_slowly() {
     let back = Backend::start_at(&port, |peer| peer.respond_to_all("ok"));
     let found = || {
         assert_eq!(server.get("/x").status, 200);
-        !back.asked().is_empty()
+        !back.requests().is_empty()
     };
     assert!(lighty_testkit::wait_until(Duration::from_secs(60), found));
-    let before = (back.asked().len(), steady.asked().len());
+    let before = (back.requests().len(), steady.requests().len());
     for _ in 0..60 {
         assert_eq!(server.get("/x").status, 200);
     }
-    let share = back.asked().len() - before.0;
+    let share = back.requests().len() - before.0;
     assert!(share <= 10, "{share} of 60 in its first moments");
 }
 
@@ -361,8 +361,8 @@ fn a_backend_that_comes_back_starts_slowly() {
 fn one_bad_url_does_not_take_a_backend_from_everybody() {
     let slow_or = |fault: fn(&mut Peer)| {
         Backend::start(move |peer| {
-            while let Some(asked) = peer.request() {
-                match asked.target() {
+            while let Some(seen) = peer.request() {
+                match seen.target() {
                     "/bad" => return fault(peer),
                     _ => peer.answer("ok"),
                 };

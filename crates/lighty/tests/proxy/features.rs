@@ -25,8 +25,8 @@ fn ask(server: &Server, request: &str) -> Response {
 }
 
 /// Names the file in the query with the field in the path: `/X-Sendfile?/srv/a`.
-fn named_file(asked: &RequestSeen) -> Vec<u8> {
-    let (field, file) = asked.target().split_once('?').expect("a file");
+fn named_file(seen: &RequestSeen) -> Vec<u8> {
+    let (field, file) = seen.target().split_once('?').expect("a file");
     let field = field.trim_start_matches('/');
     let fields = format!(
         "{field}: {file}\r\nContent-Type: text/x-special\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\
@@ -80,8 +80,8 @@ fn a_named_file_is_sent_as_any_other_with_the_backends_fields() {
 
 #[test]
 fn parts_of_files_are_sent_with_the_backends_head() {
-    let backend = Backend::replying(|asked| {
-        let files = asked.target().split_once('?').expect("files").1.replace('+', " ");
+    let backend = Backend::replying(|seen| {
+        let files = seen.target().split_once('?').expect("files").1.replace('+', " ");
         let fields =
             format!("X-Sendfile2: {files}\r\nContent-Range: bytes 1-2/9\r\nETag: \"b\"\r\n");
         answer("206 Partial Content", &fields, "what the backend says")
@@ -118,8 +118,8 @@ fn files_outside_of_the_allowed_directories_are_refused() {
 
 #[test]
 fn an_error_page_takes_nothing_of_the_response_that_failed() {
-    let backend = Backend::replying(|asked| {
-        let file = asked.target().split_once('?').expect("a file").1;
+    let backend = Backend::replying(|seen| {
+        let file = seen.target().split_once('?').expect("a file").1;
         answer("200 OK", &format!("X-Sendfile: {file}\r\nSet-Cookie: a=1\r\n"), "")
     });
     let setup =
@@ -136,8 +136,8 @@ fn an_error_page_takes_nothing_of_the_response_that_failed() {
 #[test]
 fn an_unread_body_is_drained_up_to_a_limit() {
     const LIMIT: usize = 64 * 1024;
-    let backend = Backend::replying(|asked| {
-        let (length, file) = asked.target()[1..].split_once('?').expect("a file");
+    let backend = Backend::replying(|seen| {
+        let (length, file) = seen.target()[1..].split_once('?').expect("a file");
         let body = "x".repeat(length.parse().expect("a length"));
         answer("200 OK", &format!("X-Sendfile: {file}\r\n"), &body)
     });
@@ -192,8 +192,8 @@ fn a_temporary_file_is_gone_once_it_is_sent() {
 
 #[test]
 fn a_status_of_the_backends_stays_with_its_file() {
-    let backend = Backend::replying(|asked| {
-        let file = asked.target().split_once('?').expect("a file").1;
+    let backend = Backend::replying(|seen| {
+        let file = seen.target().split_once('?').expect("a file").1;
         answer("403 Forbidden", &format!("X-Sendfile: {file}\r\n"), "")
     });
     let setup = lighty!().file("page.html", "not for you");
@@ -215,8 +215,8 @@ fn app(setup: Setup, backend: &Backend, lines: &str) -> Server {
 
 #[test]
 fn an_accelerated_url_is_answered_inside() {
-    let backend = Backend::replying(|asked| {
-        let target = asked.target().strip_prefix("/app/?").expect("its own");
+    let backend = Backend::replying(|seen| {
+        let target = seen.target().strip_prefix("/app/?").expect("its own");
         let fields = format!(
             "X-Accel-Redirect: {target}\r\nContent-Disposition: attachment\r\n\
              Content-Type: text/x-special\r\nX-Other: dropped\r\n"
@@ -266,7 +266,7 @@ fn a_circle_of_redirects_inside_ends() {
 
 #[test]
 fn a_rewritten_request_begins_again_with_its_body() {
-    let backend = Backend::replying(|asked| match asked.target() {
+    let backend = Backend::replying(|seen| match seen.target() {
         "/app/first" => answer(
             "200 OK",
             "X-Rewrite-URI: /app/second?x=1\r\nX-Rewrite-Host: Other.example\r\n",
@@ -275,13 +275,9 @@ fn a_rewritten_request_begins_again_with_its_body() {
         "/app/out" => answer("200 OK", "X-Rewrite-URI: /static.txt\r\n", ""),
         "/app/wrong" => answer("200 OK", "X-Rewrite-Host: a/b\r\n", ""),
         _ => {
-            let host = asked.field("Host").expect("a host");
-            let body = String::from_utf8_lossy(&asked.body).into_owned();
-            answer(
-                "200 OK",
-                "",
-                &format!("{} {host} {body}", asked.head.split(' ').next().unwrap()),
-            )
+            let host = seen.field("Host").expect("a host");
+            let body = String::from_utf8_lossy(&seen.body).into_owned();
+            answer("200 OK", "", &format!("{} {host} {body}", seen.head.split(' ').next().unwrap()))
         }
     });
     let setup = lighty!().file("static.txt", "a file");
@@ -291,14 +287,14 @@ fn a_rewritten_request_begins_again_with_its_body() {
         &format!("POST /app/first HTTP/1.1\r\n{HEAD_OF_GET}Content-Length: 5\r\n\r\nhello"),
     );
     assert_eq!(posted.text(), "POST other.example hello");
-    assert_eq!(backend.asked().last().expect("two").target(), "/app/second?x=1");
+    assert_eq!(backend.requests().last().expect("two").target(), "/app/second?x=1");
     assert_eq!(server.get("/app/out").text(), "a file");
     assert_eq!(server.get("/app/wrong").status, 502);
 }
 
 #[test]
 fn a_rewritten_request_goes_to_the_backend_that_was_asked_for() {
-    let one = Backend::replying(|asked| answer("200 OK", "", &format!("one {}", asked.target())));
+    let one = Backend::replying(|seen| answer("200 OK", "", &format!("one {}", seen.target())));
     let name = one.name();
     let two = Backend::replying(move |_| {
         answer("200 OK", &format!("X-Rewrite-Backend: {name}\r\n"), "from the second")
@@ -311,13 +307,13 @@ fn a_rewritten_request_goes_to_the_backend_that_was_asked_for() {
     );
     let server = lighty!().config(&config).start();
     assert_eq!(server.get("/x").text(), "one /x");
-    assert_eq!((one.asked().len(), two.asked().len()), (1, 1));
+    assert_eq!((one.requests().len(), two.requests().len()), (1, 1));
 }
 
 #[test]
 fn error_pages_of_ours_stand_in_for_the_backends() {
-    let backend = Backend::replying(|asked| {
-        let (status, fields) = match asked.target() {
+    let backend = Backend::replying(|seen| {
+        let (status, fields) = match seen.target() {
             "/401" => ("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n"),
             "/503" => ("503 Service Unavailable", "Retry-After: 77\r\nSet-Cookie: a=b\r\n"),
             _ => ("200 OK", ""),
@@ -358,8 +354,8 @@ fn a_backend_that_is_down_is_said_to_be_back_when_it_is_tried_again() {
 
 #[test]
 fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
-    let backend = Backend::replying(|asked| {
-        let me = asked.field("Host").expect("a host").to_owned();
+    let backend = Backend::replying(|seen| {
+        let me = seen.field("Host").expect("a host").to_owned();
         let fields = format!(
             "Location: http://{me}/back/x\r\nContent-Location: /back/y\r\n\
              Set-Cookie: a=b; Domain=inner.example; Path=/back/; HttpOnly\r\n\
@@ -383,9 +379,9 @@ fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
                   Destination: http://www.example.org/front/b\r\n\r\n"
         ),
     );
-    let asked = backend.asked().pop().expect("a request");
-    assert_eq!(asked.target(), "/back/a");
-    assert_eq!(asked.field("Destination"), Some("http://inner.example/back/b"));
+    let seen = backend.requests().pop().expect("a request");
+    assert_eq!(seen.target(), "/back/a");
+    assert_eq!(seen.field("Destination"), Some("http://inner.example/back/b"));
     assert_eq!(moved.text(), "inner.example");
     assert_eq!(moved.field("Location"), Some("http://www.example.org/front/x"));
     assert_eq!(moved.field("Content-Location"), Some("/front/y"));
@@ -396,8 +392,7 @@ fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
 
 #[test]
 fn a_backend_may_get_its_own_name() {
-    let backend =
-        Backend::replying(|asked| answer("200 OK", "", asked.field("Host").unwrap_or("")));
+    let backend = Backend::replying(|seen| answer("200 OK", "", seen.field("Host").unwrap_or("")));
     let (host, port) =
         backend.name().split_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).unwrap();
     let config = format!(
@@ -411,12 +406,12 @@ fn a_backend_may_get_its_own_name() {
 
 #[test]
 fn the_first_rule_that_matches_changes_a_field() {
-    let backend = Backend::replying(|asked| {
+    let backend = Backend::replying(|seen| {
         let fields = format!(
             "X-Told: {} {} {}\r\nLocation: http://internal/x\r\n",
-            asked.target(),
-            asked.field("X-In").unwrap_or("-"),
-            asked.field("Host").unwrap_or("-"),
+            seen.target(),
+            seen.field("X-In").unwrap_or("-"),
+            seen.field("Host").unwrap_or("-"),
         );
         answer("302 Found", &fields, "")
     });
@@ -471,7 +466,7 @@ fn a_backend_learns_of_the_client_before_its_request() {
             listener.local_addr().expect("its address")
         );
         let server = lighty!().config(&config).start();
-        let told = std::thread::spawn(move || {
+        let reported = std::thread::spawn(move || {
             (0..2).map(|_| seen_before_request(&listener, count)).collect::<Vec<_>>()
         });
         let mut client = server.connect();
@@ -479,7 +474,7 @@ fn a_backend_learns_of_the_client_before_its_request() {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             assert_eq!(client.response().text(), "ok");
         }
-        for header in told.join().expect("a backend") {
+        for header in reported.join().expect("a backend") {
             let port = server.address().port();
             match version {
                 "v1" => {
@@ -564,15 +559,15 @@ fn fields_about_the_client_are_the_proxys_whatever_a_script_sets() {
     for path in ["/", "/forwarded"] {
         assert_eq!(server.get(path).text(), "ok", "{path}: {}", server.log());
     }
-    let asked = backend.asked();
-    for asked in &asked {
-        let host = asked.field("Host");
-        assert_eq!(asked.field("X-Forwarded-For"), Some("192.0.2.9, 127.0.0.1"));
-        assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
-        assert_eq!((asked.field("X-Forwarded-Host"), asked.field("X-Host")), (host, host));
+    let seen = backend.requests();
+    for seen in &seen {
+        let host = seen.field("Host");
+        assert_eq!(seen.field("X-Forwarded-For"), Some("192.0.2.9, 127.0.0.1"));
+        assert_eq!(seen.field("X-Forwarded-Proto"), Some("http"));
+        assert_eq!((seen.field("X-Forwarded-Host"), seen.field("X-Host")), (host, host));
     }
-    assert_eq!(asked[0].field("Forwarded"), Some("for=192.0.2.8"));
-    assert_eq!(asked[1].field("Forwarded"), Some("for=192.0.2.8, for=127.0.0.1"));
+    assert_eq!(seen[0].field("Forwarded"), Some("for=192.0.2.8"));
+    assert_eq!(seen[1].field("Forwarded"), Some("for=192.0.2.8, for=127.0.0.1"));
 }
 
 #[test]

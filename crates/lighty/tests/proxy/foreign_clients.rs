@@ -50,13 +50,13 @@ fn kubectl_executes_over_spdy() {
     let Some(peer) = Peer::spdy() else { return };
     for setup in fronts(peer.listen()) {
         let server = setup.start();
-        let said = spdy_exec(&format!("http://{}", server.address())).expect("a client");
+        let output = spdy_exec(&format!("http://{}", server.address())).expect("a client");
         let expected = [
             "upgrade: 101 SPDY/3.1 v4.channel.k8s.io",
             "stdout: 700000 true",
             "error: {\"status\":\"Success\"}",
         ];
-        assert_eq!(said, expected, "{}", server.log());
+        assert_eq!(output, expected, "{}", server.log());
     }
 }
 
@@ -72,8 +72,8 @@ fn java_opens_websockets() {
         .config(&format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"", pem.display()))
         .start();
     let url = format!("wss://{}", server.address());
-    let Some(said) = java_websocket(&url, &authority.path("ca.pem")) else { return };
+    let Some(output) = java_websocket(&url, &authority.path("ca.pem")) else { return };
     let expected =
         ["open: echo", "text: true", "binary: 1048576", "pong: there", "close: 4001 as asked"];
-    assert_eq!(said, expected, "{}", server.log());
+    assert_eq!(output, expected, "{}", server.log());
 }

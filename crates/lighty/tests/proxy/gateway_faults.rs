@@ -476,12 +476,12 @@ fn end_for_reuse(protocol: Protocol) -> &'static [u8] {
 fn a_body_that_its_client_left_off_ends_the_connection_that_it_was_for() {
     for protocol in [Fastcgi, Ajp13] {
         let left_off = Arc::new(Barrier::new(2));
-        let told = Arc::clone(&left_off);
+        let reported = Arc::clone(&left_off);
         let backend = Backend::start(move |peer| {
             if protocol.read_request(peer).is_some() {
                 peer.send(protocol.begun(200, &[], "hello"));
                 if peer.number() == 0 {
-                    told.wait();
+                    reported.wait();
                 }
                 peer.send(end_for_reuse(protocol));
                 // A further request here could be taken for the body that was never sent.
@@ -612,7 +612,7 @@ fn a_request_that_everybody_rejects_is_answered_503_at_once() {
 
 #[test]
 fn lengths_that_do_not_fit_are_logged_in_numbers() {
-    for (announced, words) in [
+    for (announced, message) in [
         ("100", "it ended after 5 of the 100 bytes that Content-Length announced"),
         ("3", "a piece of 5 bytes where 3 are left of the 3 that Content-Length announced"),
     ] {
@@ -627,7 +627,7 @@ fn lengths_that_do_not_fit_are_logged_in_numbers() {
             });
             let server = front(protocol, &backend, "");
             assert!(ask(&server).try_response(false).is_err(), "{protocol:?}");
-            server.await_log(words);
+            server.await_log(message);
         }
     }
     let backend = after_request(Ajp13, |peer| {

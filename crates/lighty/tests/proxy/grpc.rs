@@ -92,12 +92,12 @@ fn every_kind_of_call_passes_in_clear_text() {
     for (client, service) in PAIRS {
         let Some(running) = GrpcService::start(service, None) else { continue };
         let backend = running.listen().backend();
-        let Some(said) = call(client, &backend, None) else { continue };
-        assert_eq!(said, expected(client, service), "{client:?} directly at {service:?}");
+        let Some(printed) = call(client, &backend, None) else { continue };
+        assert_eq!(printed, expected(client, service), "{client:?} directly at {service:?}");
         let server = front(lighty!(), &backend).start();
-        let said = call(client, &server.address().to_string(), None).expect("a client");
+        let printed = call(client, &server.address().to_string(), None).expect("a client");
         let log = server.log();
-        assert_eq!(said, expected(client, service), "{client:?} with {service:?}: {log}");
+        assert_eq!(printed, expected(client, service), "{client:?} with {service:?}: {log}");
     }
 }
 
@@ -108,14 +108,14 @@ fn every_kind_of_call_passes_over_tls() {
         let (pair, ca) = pair(&setup);
         let Some(running) = GrpcService::start(service, Some(&pair)) else { continue };
         let backend = running.listen().address().to_string();
-        let Some(said) = call(client, &backend, Some(&ca)) else { continue };
-        assert_eq!(said, expected(client, service), "{client:?} directly at {service:?}");
+        let Some(printed) = call(client, &backend, Some(&ca)) else { continue };
+        assert_eq!(printed, expected(client, service), "{client:?} directly at {service:?}");
         let server = over_tls(front(setup, &format!("https://{backend}")), &pair)
             .config(&format!("proxy-core.tls-ca-file = \"{}\"", ca.display()))
             .start();
-        let said = call(client, &server.address().to_string(), Some(&ca)).expect("a client");
+        let printed = call(client, &server.address().to_string(), Some(&ca)).expect("a client");
         let log = server.log();
-        assert_eq!(said, expected(client, service), "{client:?} with {service:?}: {log}");
+        assert_eq!(printed, expected(client, service), "{client:?} with {service:?}: {log}");
     }
 }
 
@@ -129,13 +129,13 @@ fn cancellations_lose_no_other_call() {
             .config("http2.max-requests = 0\nserver.errorlog-level = \"info\"")
             .start();
         let address = server.address().to_string();
-        let Some(said) = call_among_cancellations(client, &address, calls) else { continue };
+        let Some(printed) = call_among_cancellations(client, &address, calls) else { continue };
         let all = match client {
             Python => format!("calls: {calls} lost 0"),
             Go => format!("calls: {calls} lost 0 connections 1"),
         };
         let log = server.log();
-        assert_eq!(said, [all, "enough".to_owned()], "{client:?} {service:?}: {log}");
+        assert_eq!(printed, [all, "enough".to_owned()], "{client:?} {service:?}: {log}");
     }
 }
 
@@ -150,9 +150,9 @@ fn reload(server: &Server, turn: usize) {
         .arg(directory.join("lighty.pid"))
         .output()
         .expect("the binary runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.starts_with("reloaded: "), "{said}{errors}");
+    assert!(output.status.success() && printed.starts_with("reloaded: "), "{printed}{errors}");
 }
 
 /// Calls of Go's client while the server is reloaded again and again.
@@ -214,8 +214,8 @@ fn a_client_that_asks_whether_it_is_heard_is_answered() {
 fn a_service_that_is_down_is_unavailable() {
     let port = lighty_testkit::backend::Port::reserve();
     let server = front(lighty!(), &port.address().to_string()).start();
-    let Some(said) = call_in_vain(&server.address().to_string()) else { return };
-    assert!(said.len() == 1 && said[0].starts_with("down: UNAVAILABLE"), "{said:?}");
+    let Some(printed) = call_in_vain(&server.address().to_string()) else { return };
+    assert!(printed.len() == 1 && printed[0].starts_with("down: UNAVAILABLE"), "{printed:?}");
 }
 
 /// A check of the service, by which one result suffices.
@@ -230,16 +230,16 @@ fn check(service: &str) -> String {
 fn the_health_service_says_whether_a_backend_is_well() {
     let Some(service) = GrpcService::start(Python, None) else { return };
     let backend = service.listen().backend();
-    for (name, said) in [("down", "the service is NOT_SERVING"), ("gone", "grpc-status 5")] {
+    for (name, printed) in [("down", "the service is NOT_SERVING"), ("gone", "grpc-status 5")] {
         let server = front(lighty!(), &backend).config(&check(name)).start();
-        server.await_log(&format!("is down, its check says: {said}"));
+        server.await_log(&format!("is down, its check says: {printed}"));
         assert_eq!(server.get("/").status, 503);
     }
     let server = front(lighty!(), &backend).config(&check("later")).start();
     server.await_log("is down, its check says: the service is NOT_SERVING");
     server.await_log("is up again");
-    let said = call(Python, &server.address().to_string(), None).expect("a client");
-    assert_eq!(said, expected(Python, Python), "{}", server.log());
+    let printed = call(Python, &server.address().to_string(), None).expect("a client");
+    assert_eq!(printed, expected(Python, Python), "{}", server.log());
 }
 
 #[test]

@@ -74,9 +74,9 @@ fn nginx_serves_many_requests_on_a_connection() {
     }
 }
 
-fn echo(asked: &RequestSeen) -> Vec<u8> {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", asked.body.len());
-    [head.into_bytes(), asked.body.clone()].concat()
+fn echo(received: &RequestSeen) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", received.body.len());
+    [head.into_bytes(), received.body.clone()].concat()
 }
 
 #[test]
@@ -87,9 +87,12 @@ fn requests_and_bodies_arrive_as_they_were_sent() {
         let body = pattern(3, bytes);
         let length = format!("Content-Length: {bytes}\r\nX-Own: a b");
         assert!(front.post("/up?q=%20x", &length, &body) == body, "{bytes}");
-        let asked = backend.asked().pop().expect("a request");
-        assert_eq!((asked.line(), asked.field("X-Own")), ("POST /up?q=%20x HTTP/1.1", Some("a b")));
-        assert_eq!(asked.field("Host"), Some("a"));
+        let received = backend.requests().pop().expect("a request");
+        assert_eq!(
+            (received.line(), received.field("X-Own")),
+            ("POST /up?q=%20x HTTP/1.1", Some("a b"))
+        );
+        assert_eq!(received.field("Host"), Some("a"));
         let mut client = front.connect();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
         client.send(lighty_testkit::content::chunked(&body, 70_000));
@@ -121,8 +124,11 @@ fn interim_responses_and_trailers_pass_both_ways() {
     assert_eq!((got.status, got.text()), (200, "body".into()));
     assert_eq!(got.interim.first().map(|(status, _)| *status), Some(103));
     assert_eq!(got.trailers, [("x-sum".into(), "7".into())]);
-    let asked = backend.asked().pop().expect("a request");
-    assert_eq!((&asked.body[..], asked.trailers), (&b"up"[..], vec!["x-digest: 9".to_owned()]));
+    let received = backend.requests().pop().expect("a request");
+    assert_eq!(
+        (&received.body[..], received.trailers),
+        (&b"up"[..], vec!["x-digest: 9".to_owned()])
+    );
 }
 
 #[test]
@@ -364,7 +370,7 @@ fn write_timeout_holds_behind_the_head_of_a_response() {
 
 /// Lifetime of the connection to a backend with this behaviour, from the request on.
 fn lifetime(config: &str, act: impl Fn(&mut Far<'_>, u32) + Send + Sync + 'static) -> Duration {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let backend = Backend::start(move |peer| {
         let Some(mut far) = Far::new(peer) else { return };
@@ -379,7 +385,7 @@ fn lifetime(config: &str, act: impl Fn(&mut Far<'_>, u32) + Send + Sync + 'stati
     let server = front(&backend.name()).config(config).start();
     let mut client = server.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    told.recv_timeout(2 * PATIENCE).expect("the connection ends")
+    reported.recv_timeout(2 * PATIENCE).expect("the connection ends")
 }
 
 #[test]
@@ -606,9 +612,14 @@ fn grpc_passes() {
         client.send_data(stream, b"\0\0\0\0\x01x", true);
         client.answer(stream)
     };
-    let said = call(&mut client, "/greeter/Hello");
-    assert_eq!((said.status, &said.body[..]), (200, &b"\0\0\0\0\x02hi"[..]), "{}", server.log());
-    assert_eq!(said.trailers, [("grpc-status".into(), "0".into())]);
+    let output = call(&mut client, "/greeter/Hello");
+    assert_eq!(
+        (output.status, &output.body[..]),
+        (200, &b"\0\0\0\0\x02hi"[..]),
+        "{}",
+        server.log()
+    );
+    assert_eq!(output.trailers, [("grpc-status".into(), "0".into())]);
     let missing = call(&mut client, "/greeter/Missing");
     assert_eq!((missing.field("grpc-status").as_deref(), missing.body.len()), (Some("12"), 0));
     assert!(missing.has_ended && missing.trailers.is_empty(), "{missing:?}");
@@ -642,7 +653,7 @@ fn kinds_until(far: &mut Far<'_>, streams: usize, log: &mut Vec<u8>) -> Option<u
 
 #[test]
 fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let backend = Backend::start(move |peer| {
         let Some(mut far) = Far::new(peer) else { return };
@@ -668,7 +679,7 @@ fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
     // Longer than the interval, and shorter than the idle timeout.
     std::thread::sleep(2 * interval);
     assert_eq!(server.post("/", "Content-Length: 2", b"hi"), b"after a rest", "{}", server.log());
-    let log = told.recv_timeout(PATIENCE).expect("what came");
+    let log = reported.recv_timeout(PATIENCE).expect("what came");
     assert_eq!(log[..2], [kind::HEADERS, kind::PING], "while it worked");
     assert_eq!(log[log.len() - 2..], [kind::PING, kind::HEADERS], "before the second request");
     assert_eq!(backend.opened(), 1);

@@ -75,7 +75,7 @@ fn uploads_that_nobody_reads_leave_windows_to_others() {
             }
         }
     });
-    let eager = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let eager = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let proxied = |url: &str, backend: &Backend| {
         let (host, port) = (backend.address().ip(), backend.address().port());
         let server = format!("( \"host\" => \"{host}\", \"port\" => {port} )");

@@ -168,8 +168,8 @@ fn requests_under_way_are_served_without_free_descriptors() {
     let go_on = Arc::new(AtomicBool::new(false));
     let goes_on = Arc::clone(&go_on);
     let backend = Backend::start(move |peer| {
-        while let Some(asked) = peer.request() {
-            while asked.target() == "/slow" && !goes_on.load(Ordering::Relaxed) {
+        while let Some(seen) = peer.request() {
+            while seen.target() == "/slow" && !goes_on.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             peer.answer("ok");
@@ -179,7 +179,7 @@ fn requests_under_way_are_served_without_free_descriptors() {
     let mut slow = server.connect();
     slow.set_deadline(PATIENCE);
     slow.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(wait_until(PATIENCE, || !backend.asked_for("/slow").is_empty()));
+    assert!(wait_until(PATIENCE, || !backend.requests_for("/slow").is_empty()));
     let pid = rustix::process::Pid::from_raw(server.pid().cast_signed());
     let limit = |limit| prlimit(pid, Resource::Nofile, limit).expect("a limit");
     let cut =
@@ -197,8 +197,8 @@ fn requests_under_way_are_served_without_free_descriptors() {
     std::thread::sleep(Duration::from_secs(1));
     let spent = server.cpu_time() - cpu;
     assert!(spent < Duration::from_millis(500), "{spent:?} of processor time in one second");
-    let said = server.log().matches("accepting pauses").count() as u64;
-    assert!(said <= 2 + begun.elapsed().as_secs() / 10, "{said} times: {}", server.log());
+    let output = server.log().matches("accepting pauses").count() as u64;
+    assert!(output <= 2 + begun.elapsed().as_secs() / 10, "{output} times: {}", server.log());
     limit(before);
     for client in &mut crowd {
         let status = client.response().status;

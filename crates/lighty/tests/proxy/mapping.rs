@@ -8,8 +8,8 @@ use lighty_testkit::server::Server;
 
 /// Backend that responds with the request target, a `Location` and a cookie.
 fn echo() -> Backend {
-    Backend::replying(|asked| {
-        let target = asked.target();
+    Backend::replying(|seen| {
+        let target = seen.target();
         format!(
             "HTTP/1.1 200 OK\r\nLocation: /x\r\nSet-Cookie: a=b; Path=/back/\r\n\
              Content-Length: {}\r\n\r\n{target}",
@@ -33,7 +33,7 @@ fn mapped(backend: &Backend, pairs: &str) -> Server {
 #[test]
 fn whole_segments_are_mapped() {
     let backend = echo();
-    for (pairs, asked) in [
+    for (pairs, seen) in [
         (
             r#""/wiki" => "/""#,
             [("/wiki/x?q", "/x?q"), ("/wiki", "/"), ("/wikipedia", "/wikipedia")],
@@ -43,7 +43,7 @@ fn whole_segments_are_mapped() {
         (r#""/wiki/" => "/w""#, [("/wiki/x", "/w/x"), ("/wiki/", "/w/"), ("/wiki", "/wiki")]),
     ] {
         let server = mapped(&backend, pairs);
-        for (target, wanted) in asked {
+        for (target, wanted) in seen {
             let response = server.get(target);
             assert_eq!(response.text(), wanted, "{pairs}: {target}");
         }
@@ -82,7 +82,7 @@ fn no_rule_of_a_url_is_passed_by_where_it_is_mapped() {
         assert_eq!(server.get(target).status, 400, "{target}");
     }
     assert_eq!(server.get("/wiki/a?x=/../b").text(), "/a?x=/../b");
-    assert!(!backend.asked().iter().any(|asked| asked.target().contains("/a/..")));
+    assert!(!backend.requests().iter().any(|seen| seen.target().contains("/a/..")));
     server.await_log("a rule for the backend made a path with dot segments");
     server.await_log("/up/x would become /a/../x");
 }
@@ -108,9 +108,9 @@ fn what_rules_for_requests_make_is_looked_at_too() {
     assert_eq!(server.get("/q?/a/..b/.c").text(), "/a/..b/.c");
     assert!(
         backend
-            .asked()
+            .requests()
             .iter()
-            .all(|asked| !asked.target().contains("..") || asked.target().contains("..b"))
+            .all(|seen| !seen.target().contains("..") || seen.target().contains("..b"))
     );
 }
 
@@ -125,10 +125,10 @@ fn a_destination_is_mapped_by_the_same_rules() {
         ask(server.connect(), &request).status
     };
     assert_eq!(moves("http://h.test/dav/b"), 200);
-    assert_eq!(backend.asked()[0].field("Destination"), Some("http://h.test/b"));
+    assert_eq!(backend.requests()[0].field("Destination"), Some("http://h.test/b"));
     assert_eq!(moves("http://h.test/dav/../b"), 400);
     assert_eq!(moves("/dav/%2e%2e/b"), 400);
-    assert_eq!(backend.asked().len(), 1);
+    assert_eq!(backend.requests().len(), 1);
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn slashes_that_do_not_match_are_warned_of() {
     };
     for pairs in [r#""/a" => "/""#, r#""/a/" => "/b""#] {
         let (code, out, err) = lighty!().config(&lines(pairs)).run(&["-t", "-f", "@CONF@"]);
-        let said = out + &err;
-        assert_eq!(code, 0, "{said}");
-        assert!(said.contains("of which only one ends with a slash"), "{said}");
+        let output = out + &err;
+        assert_eq!(code, 0, "{output}");
+        assert!(output.contains("of which only one ends with a slash"), "{output}");
     }
     for pairs in [r#""/a/" => "/""#, r#""/a" => "/b""#] {
         let (code, out, err) =
@@ -164,8 +164,8 @@ fn a_request_without_a_host_is_given_that_of_the_backend() {
     let server = core("");
     assert_eq!(ask(server.connect(), "GET /none HTTP/1.0\r\n\r\n").status, 200);
     assert_eq!(ask(server.connect(), "GET /own HTTP/1.0\r\nHost: a.test\r\n\r\n").status, 200);
-    assert_eq!(backend.asked_for("/none")[0].field("Host"), Some(&*name));
-    assert_eq!(backend.asked_for("/own")[0].field("Host"), Some("a.test"));
+    assert_eq!(backend.requests_for("/none")[0].field("Host"), Some(&*name));
+    assert_eq!(backend.requests_for("/own")[0].field("Host"), Some("a.test"));
     // A host set by the configuration takes precedence.
     let port = backend.address().port();
     let server = lighty!()
@@ -175,5 +175,5 @@ fn a_request_without_a_host_is_given_that_of_the_backend() {
         ))
         .start();
     assert_eq!(ask(server.connect(), "GET /mapped HTTP/1.0\r\n\r\n").status, 200);
-    assert_eq!(backend.asked_for("/mapped")[0].field("Host"), Some("z.test"));
+    assert_eq!(backend.requests_for("/mapped")[0].field("Host"), Some("z.test"));
 }

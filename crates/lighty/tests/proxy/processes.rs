@@ -28,7 +28,7 @@ struct PreforkedState {
     stopping: AtomicBool,
     accepted: AtomicUsize,
     /// Targets in the order of their requests, each with its connection's number.
-    asked: Mutex<Vec<(usize, String)>>,
+    requests: Mutex<Vec<(usize, String)>>,
     sockets: Mutex<Vec<TcpStream>>,
 }
 
@@ -54,8 +54,8 @@ impl Preforked {
         self.state.accepted.load(Ordering::SeqCst)
     }
 
-    fn asked(&self) -> Vec<(usize, String)> {
-        lock(&self.state.asked).clone()
+    fn requests(&self) -> Vec<(usize, String)> {
+        lock(&self.state.requests).clone()
     }
 
     fn front(&self, workers: usize) -> Setup {
@@ -88,7 +88,7 @@ fn process(listener: &TcpListener, state: &PreforkedState, takes: Duration) {
         socket.set_nodelay(true).expect("TCP_NODELAY");
         lock(&state.sockets).push(socket.try_clone().expect("a descriptor"));
         while let Some(target) = read_target(&mut socket) {
-            lock(&state.asked).push((number, target));
+            lock(&state.requests).push((number, target));
             std::thread::sleep(takes);
             let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
             if socket.write_all(answer.as_bytes()).is_err() {
@@ -139,7 +139,7 @@ fn one_process_serves_the_requests_of_all_workers_one_after_another() {
     for number in 0..60 {
         assert_eq!(server.get(&format!("/{number}")).status, 200, "{}", server.log());
     }
-    let order: Vec<String> = backend.asked().into_iter().map(|(_, target)| target).collect();
+    let order: Vec<String> = backend.requests().into_iter().map(|(_, target)| target).collect();
     assert_eq!(order, (0..60).map(|number| format!("/{number}")).collect::<Vec<_>>());
     assert!(backend.accepted() > 1, "only one worker was asked");
     assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
@@ -180,7 +180,7 @@ fn a_check_waits_for_no_connection_that_rests() {
     let check = "proxy-core.check = ( \"type\" => \"http\", \"uri\" => \"/check\", \
                  \"interval\" => \"100ms\", \"timeout\" => \"20s\", \"fall\" => 1 )";
     let server = backend.front(1).config(check).start();
-    let checks = || backend.asked().iter().filter(|(_, target)| target == "/check").count();
+    let checks = || backend.requests().iter().filter(|(_, target)| target == "/check").count();
     let began = Instant::now();
     for round in 1..5 {
         assert_eq!(server.get("/").status, 200, "{}", server.log());

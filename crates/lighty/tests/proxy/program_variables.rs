@@ -211,7 +211,7 @@ struct Both {
     lighttpd: Peer,
 }
 
-type Told = BTreeMap<String, String>;
+type Variables = BTreeMap<String, String>;
 
 impl Both {
     /// `None` where lighttpd is not installed.
@@ -230,21 +230,21 @@ impl Both {
 
     /// Variables that a program got from lighty and from lighttpd, or the status if no program ran.
     #[track_caller]
-    fn told(&self, host: &str, target: &str, fields: &str) -> [Told; 2] {
+    fn reported(&self, host: &str, target: &str, fields: &str) -> [Variables; 2] {
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n");
-        let told = |answer: lighty_testkit::response::Response| {
-            let mut told: Told = answer
+        let reported = |answer: lighty_testkit::response::Response| {
+            let mut reported: Variables = answer
                 .text()
                 .lines()
                 .filter_map(|line| line.split_once('='))
                 .filter(|(name, _)| !OF_THE_PLACE.contains(name) && !name.starts_with('<'))
                 .map(|(name, value)| (name.to_owned(), without_directory(value)))
                 .collect();
-            told.insert("status".to_owned(), answer.status.to_string());
-            told
+            reported.insert("status".to_owned(), answer.status.to_string());
+            reported
         };
-        [told(ask(self.lighty.connect(), &request)), told(self.lighttpd.ask(&request))]
+        [reported(ask(self.lighty.connect(), &request)), reported(self.lighttpd.ask(&request))]
     }
 
     /// Asserts that each request of each site gives a program the same variables.
@@ -253,7 +253,7 @@ impl Both {
         let mut differences = String::new();
         for VariablesSite { host, targets, differs, .. } in sites {
             for target in *targets {
-                let [ours, theirs] = self.told(host, target, "");
+                let [ours, theirs] = self.reported(host, target, "");
                 assert_eq!(
                     theirs["status"],
                     "200",
@@ -266,8 +266,9 @@ impl Both {
                 for name in names.into_iter().filter(|name| !differs.contains(&name.as_str())) {
                     // A slash at the end of the configuration's directory is not passed on.
                     let end: &[char] = if name == "DOCUMENT_ROOT" { &['/'] } else { &[] };
-                    let value =
-                        |told: &Told| told.get(name).map(|v| v.trim_end_matches(end).to_owned());
+                    let value = |reported: &Variables| {
+                        reported.get(name).map(|v| v.trim_end_matches(end).to_owned())
+                    };
                     let (ours, theirs) = (value(&ours), value(&theirs));
                     if ours != theirs {
                         differences += &format!(
@@ -478,7 +479,7 @@ fn fields_with_other_names_reach_programs_unless_they_collide() {
     let odd = server(Gateway::Fastcgi, &backend, ".php", "") + FLAG;
     let Some(both) = Both::start(&odd, &[], "") else { return };
     for name in ["X_Foo", "X.Foo", "X+Foo", "x~foo", "X`Foo", "X#Foo"] {
-        let [ours, theirs] = both.told("a.test", "/a.php", &format!("{name}: 1\r\n"));
+        let [ours, theirs] = both.reported("a.test", "/a.php", &format!("{name}: 1\r\n"));
         assert_eq!(ours.get("HTTP_X_FOO").map(String::as_str), Some("1"), "{name}: {ours:?}");
         assert_eq!(ours, theirs, "{name}");
         let strict = strict_one.get_with("/a.php", &format!("{name}: 1\r\n"));
@@ -486,9 +487,12 @@ fn fields_with_other_names_reach_programs_unless_they_collide() {
     }
     // lighttpd lets the last or the first of them through; ours is the one that cannot be another.
     let fields = "X_Foo: bad\r\nX-Foo: good\r\nX.Foo: bad\r\nX_Forwarded_For: 6.6.6.6\r\n";
-    let told = lighty.get_with("/a.php", fields);
-    assert!(told.text().contains("HTTP_X_FOO=good\n"), "{told:?}");
-    assert!(!told.text().contains("bad") && !told.text().contains("6.6.6.6"), "{told:?}");
+    let reported = lighty.get_with("/a.php", fields);
+    assert!(reported.text().contains("HTTP_X_FOO=good\n"), "{reported:?}");
+    assert!(
+        !reported.text().contains("bad") && !reported.text().contains("6.6.6.6"),
+        "{reported:?}"
+    );
     lighty.await_log("not passed to the program: X_Foo, X.Foo, X_Forwarded_For: as a variable");
     for _ in 0..20 {
         assert_eq!(lighty.get_with("/a.php", fields).status, 200);
@@ -512,7 +516,7 @@ fn removed_field_does_not_come_back_under_another_spelling() {
     for rule in rules {
         for flag in ["", "server.feature-flags = ( \"server.odd-field-variables\" => \"enable\" )"]
         {
-            let http = Backend::replying(|asked| answer("200 OK", "", &asked.head));
+            let http = Backend::replying(|seen| answer("200 OK", "", &seen.head));
             let fastcgi = Gateway::Fastcgi.telling_variables();
             let lighty = lighty!()
                 .config(&format!(
@@ -527,10 +531,17 @@ fn removed_field_does_not_come_back_under_another_spelling() {
                 .start();
             for spelling in spellings.into_iter().chain(mixed) {
                 for target in ["/a.sh", "/a.php", "/http"] {
-                    let told = lighty.get_with(target, &format!("{spelling}: admin\r\n"));
-                    assert_eq!(told.status, 200, "{told:?}");
-                    assert!(!told.text().contains("admin"), "{rule} {flag} {spelling}: {told:?}");
-                    assert_eq!(told.text().contains("kim"), rule.contains("kim"), "{told:?}");
+                    let reported = lighty.get_with(target, &format!("{spelling}: admin\r\n"));
+                    assert_eq!(reported.status, 200, "{reported:?}");
+                    assert!(
+                        !reported.text().contains("admin"),
+                        "{rule} {flag} {spelling}: {reported:?}"
+                    );
+                    assert_eq!(
+                        reported.text().contains("kim"),
+                        rule.contains("kim"),
+                        "{reported:?}"
+                    );
                 }
             }
         }
@@ -602,7 +613,7 @@ fn rules_for_names_and_path_info_look_at_the_url() {
             )"#
         ))
         .start();
-    let told = |target: &str| {
+    let reported = |target: &str| {
         let answer = server.get(target);
         let line = |name: &str| {
             let mut lines = answer.text().lines();
@@ -610,10 +621,10 @@ fn rules_for_names_and_path_info_look_at_the_url() {
         };
         ["SCRIPT_NAME", "PATH_INFO", "SCRIPT_FILENAME"].map(|name| line(name).unwrap_or_default())
     };
-    assert_eq!(told("/wiki/a/b?q"), ["/dispatch.fcgi", "/a/b", "@DIR@/root/dispatch.fcgi"]);
-    assert_eq!(told("/app.php/x%20y"), ["/app.php", "/x y", "@DIR@/root/app.php"]);
-    assert_eq!(told("/app.php"), ["/app.php", "", "@DIR@/root/app.php"]);
-    assert_eq!(told("/plain"), ["/plain", "", "@DIR@/root/plain"]);
+    assert_eq!(reported("/wiki/a/b?q"), ["/dispatch.fcgi", "/a/b", "@DIR@/root/dispatch.fcgi"]);
+    assert_eq!(reported("/app.php/x%20y"), ["/app.php", "/x y", "@DIR@/root/app.php"]);
+    assert_eq!(reported("/app.php"), ["/app.php", "", "@DIR@/root/app.php"]);
+    assert_eq!(reported("/plain"), ["/plain", "", "@DIR@/root/plain"]);
 }
 
 /// `proxy-core.*` beneath an alias: the equivalent of `fastcgi.server` in 1.5.

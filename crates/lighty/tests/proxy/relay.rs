@@ -30,8 +30,8 @@ fn ask(client: &mut Client, version: &str) {
 #[test]
 fn interim_answers_are_passed_on_but_not_without_end() {
     let backend = Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            let many = if asked.target() == "/flood" { 1_000_000 } else { 3 };
+        while let Some(seen) = peer.request() {
+            let many = if seen.target() == "/flood" { 1_000_000 } else { 3 };
             for _ in 0..many {
                 if !peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n") {
                     return;
@@ -121,15 +121,15 @@ fn expect_100_is_answered_by_the_server_and_not_passed_on() {
     assert_eq!(client.interim(), 100);
     client.send("hello");
     assert_eq!(client.response().text(), "got it");
-    let asked = backend.asked();
-    assert_eq!((asked[0].body.as_slice(), asked[0].field("Expect")), (&b"hello"[..], None));
+    let seen = backend.requests();
+    assert_eq!((seen[0].body.as_slice(), seen[0].field("Expect")), (&b"hello"[..], None));
 }
 
 #[test]
 fn answers_without_bodies_keep_both_connections() {
     let backend = Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            peer.send(match asked.target() {
+        while let Some(seen) = peer.request() {
+            peer.send(match seen.target() {
                 "/204" => "HTTP/1.1 204 No Content\r\n\r\n",
                 "/304" => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 7\r\n\r\n",
                 "/length" => "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
@@ -192,12 +192,9 @@ fn trailers_go_both_ways() {
     );
     let got = client.response();
     assert_eq!((got.text(), got.trailers.join("\n").as_str()), ("ok", "X-Sum: 1"));
-    let asked = backend.asked();
-    assert_eq!(asked[0].trailers, ["X-Digest: 7"]);
-    assert_eq!(
-        (asked[0].field("TE"), asked[0].field("Connection")),
-        (Some("trailers"), Some("TE"))
-    );
+    let seen = backend.requests();
+    assert_eq!(seen[0].trailers, ["X-Digest: 7"]);
+    assert_eq!((seen[0].field("TE"), seen[0].field("Connection")), (Some("trailers"), Some("TE")));
     ask(&mut client, "1.1");
     let got = client.response();
     assert_eq!((got.text(), got.trailers.len()), ("ok", 0), "only who asks gets trailers");
@@ -271,9 +268,9 @@ fn transfer_bytes() -> u64 {
 fn large_bodies_go_both_ways_in_constant_memory() {
     let bytes = transfer_bytes();
     let backend = Backend::start(move |peer| {
-        while let Some(asked) = peer.head() {
+        while let Some(seen) = peer.head() {
             let upload: u64 =
-                asked.field("Content-Length").map_or(0, |l| l.parse().expect("length"));
+                seen.field("Content-Length").map_or(0, |l| l.parse().expect("length"));
             let got = peer.skip(upload);
             if upload > 0 {
                 peer.answer(&got.to_string());
@@ -314,8 +311,8 @@ fn large_bodies_go_both_ways_in_constant_memory() {
 #[test]
 fn an_upload_leaves_others_their_turn() {
     let backend = Backend::start(|peer| {
-        while let Some(asked) = peer.head() {
-            let length = asked.field("Content-Length").map_or(0, |l| l.parse().expect("a length"));
+        while let Some(seen) = peer.head() {
+            let length = seen.field("Content-Length").map_or(0, |l| l.parse().expect("a length"));
             peer.skip(length);
             peer.answer("ok");
         }
@@ -342,9 +339,9 @@ fn an_upload_leaves_others_their_turn() {
 #[test]
 fn tunnels_carry_both_ways_with_half_closes() {
     let backend = Backend::start(|peer| {
-        let Some(asked) = peer.request() else { return };
-        assert_eq!(asked.field("Upgrade"), Some("echo"));
-        assert_eq!(asked.field("Connection"), Some("upgrade"));
+        let Some(seen) = peer.request() else { return };
+        assert_eq!(seen.field("Upgrade"), Some("echo"));
+        assert_eq!(seen.field("Connection"), Some("upgrade"));
         peer.send(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhi",
         );
@@ -459,15 +456,15 @@ fn ten_thousand_chunks_of_one_byte_pass() {
     client.send("1\r\nx\r\n".repeat(CHUNKS));
     client.send("0\r\n\r\n");
     assert_eq!(client.response().text(), "done");
-    assert_eq!(backend.asked()[0].body.len(), CHUNKS);
+    assert_eq!(backend.requests()[0].body.len(), CHUNKS);
 }
 
 /// Chunk extensions are ignored, and leading zeros carry no value.
 #[test]
 fn chunks_of_backends_may_have_empty_extensions_and_leading_zeros() {
     let sizes = ["5;", "5 ;", "5; ", "5\t; x = y ", "5;;", "5 ", "000000000000000000005", "05;a=b"];
-    let backend = Backend::replying(move |asked| {
-        let at: usize = asked.target()[1..].parse().expect("a number");
+    let backend = Backend::replying(move |seen| {
+        let at: usize = seen.target()[1..].parse().expect("a number");
         let (size, zeros) = (sizes[at], "0".repeat(30));
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         format!("{head}{size}\r\nhello\r\n{zeros};\r\n\r\n").into_bytes()

@@ -274,7 +274,7 @@ fn get_that_ends_by_an_empty_frame_is_served() {
         client.send_data(stream, content, true);
         assert_eq!(client.answer(stream).status, status);
     }
-    assert_eq!(backend.asked().len(), 1);
+    assert_eq!(backend.requests().len(), 1);
 }
 
 /// A backend without processor time is silent on all of its connections, and then responds on all

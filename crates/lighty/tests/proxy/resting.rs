@@ -75,7 +75,7 @@ fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
     assert!(wait_until(Duration::from_secs(60), || counted() == backend.opened().div_ceil(2)));
     let behind = ended.behind.load(Ordering::SeqCst);
     assert_eq!(failed, behind, "{taken} taken, {}", server.log());
-    assert_eq!(backend.asked().len(), taken, "{}", server.log());
+    assert_eq!(backend.requests().len(), taken, "{}", server.log());
 }
 
 /// A request with a single try does not use a connection that its backend may be about to close.
@@ -99,7 +99,7 @@ fn a_request_with_one_try_takes_no_connection_that_rested_long() {
         assert!(wait_until(Duration::from_secs(60), || backend.open() == 1));
         std::thread::sleep(Duration::from_millis(600));
     }
-    let connections: Vec<usize> = backend.asked().iter().map(|asked| asked.connection).collect();
+    let connections: Vec<usize> = backend.requests().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, expected);
 }
 
@@ -114,7 +114,7 @@ fn a_connection_rests_no_longer_than_its_backend_says() {
     let server = front(&backend, "");
     for connection in 0..3 {
         assert_eq!(server.get("/a").status, 200);
-        assert_eq!(backend.asked().last().map(|asked| asked.connection), Some(connection));
+        assert_eq!(backend.requests().last().map(|seen| seen.connection), Some(connection));
     }
     let backend = keeps(1);
     let server = front(&backend, "proxy-core.max-idle-time = 600");

@@ -38,15 +38,16 @@ fn statuses(server: &Server, bytes: &[u8], answers: usize) -> Vec<u16> {
 }
 
 fn targets(backend: &Backend) -> Vec<String> {
-    backend.asked().iter().map(|asked| asked.target().to_owned()).collect()
+    backend.requests().iter().map(|received| received.target().to_owned()).collect()
 }
 
 /// Each backend's requests have exactly one framing, one host and one request line.
-fn assert_sane(asked: &RequestSeen) {
-    let framings = asked.all("Content-Length").count() + asked.all("Transfer-Encoding").count();
-    assert!(framings <= 1, "{}", asked.head);
-    assert_eq!(asked.all("Host").count(), 1, "{}", asked.head);
-    for line in asked.head.split("\r\n").skip(1) {
+fn assert_sane(received: &RequestSeen) {
+    let framings =
+        received.all("Content-Length").count() + received.all("Transfer-Encoding").count();
+    assert!(framings <= 1, "{}", received.head);
+    assert_eq!(received.all("Host").count(), 1, "{}", received.head);
+    for line in received.head.split("\r\n").skip(1) {
         let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("{line:?}"));
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         assert!(!name.is_empty() && name.bytes().all(token), "{line:?}");
@@ -135,7 +136,7 @@ fn an_old_request_without_a_length_has_no_body() {
     assert!(matches!(found[..], [200 | 411]), "{found:?}");
     let seen = targets(&backend);
     assert!(!seen.contains(&"/smuggled".to_owned()), "{seen:?}");
-    backend.asked().iter().for_each(assert_sane);
+    backend.requests().iter().for_each(assert_sane);
 }
 
 #[test]
@@ -187,17 +188,17 @@ fn chunked_bodies_are_framed_anew() {
         heard.ends_with("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
         "{heard}"
     );
-    assert_sane(&backend.asked()[0]);
+    assert_sane(&backend.requests()[0]);
 }
 
 #[test]
 fn what_follows_an_upgrade_waits_for_the_response_to_it() {
     for (upgrade, status) in [("enable", 200), ("enable", 426), ("disable", 200)] {
         let backend = Backend::start(move |peer| {
-            while let Some(asked) = peer.request() {
+            while let Some(received) = peer.request() {
                 // Long enough for a hasty proxy to forward the next request.
                 std::thread::sleep(Duration::from_millis(100));
-                let status = if asked.target() == "/first" { status } else { 200 };
+                let status = if received.target() == "/first" { status } else { 200 };
                 peer.send(format!("HTTP/1.1 {status} X\r\nContent-Length: 2\r\n\r\nok"));
             }
         });
@@ -208,10 +209,10 @@ fn what_follows_an_upgrade_waits_for_the_response_to_it() {
         );
         assert_eq!(statuses(&server, bytes.as_bytes(), 2), [status, 200]);
         // The second one is a request of its own, which the server saw as such.
-        let asked = backend.asked();
+        let received = backend.requests();
         assert_eq!(targets(&backend), ["/first", "/smuggled"]);
-        assert!(asked[1].all("X-Forwarded-For").next().is_some(), "{}", asked[1].head);
-        let wished = asked[0].field("Upgrade");
+        assert!(received[1].all("X-Forwarded-For").next().is_some(), "{}", received[1].head);
+        let wished = received[0].field("Upgrade");
         assert_eq!(wished, (upgrade == "enable").then_some("websocket"));
     }
 }
@@ -228,8 +229,8 @@ fn an_upgrade_with_a_body_is_no_upgrade() {
         );
         assert_eq!(statuses(&server, bytes.as_bytes(), 2), [200, 200]);
     }
-    let asked = backend.asked();
-    assert!(asked.iter().all(|asked| asked.field("Upgrade").is_none()));
+    let received = backend.requests();
+    assert!(received.iter().all(|received| received.field("Upgrade").is_none()));
 }
 
 #[test]
@@ -243,9 +244,9 @@ fn a_tunnel_of_http_2_is_never_asked_for() {
         );
         assert_eq!(statuses(&server, bytes.as_bytes(), 1), [200]);
     }
-    let asked = backend.asked();
-    assert!(asked.iter().all(|asked| asked.field("Upgrade").is_none()));
-    assert!(asked.iter().all(|asked| asked.field("HTTP2-Settings").is_none()));
+    let received = backend.requests();
+    assert!(received.iter().all(|received| received.field("Upgrade").is_none()));
+    assert!(received.iter().all(|received| received.field("HTTP2-Settings").is_none()));
 }
 
 #[test]
@@ -262,8 +263,8 @@ fn a_connect_does_not_reach_a_backend() {
 /// Backend that responds to the head alone, keeps its connection, and takes the body for a request.
 fn deaf_to_bodies() -> Backend {
     Backend::start(|peer| {
-        while let Some(asked) = peer.head() {
-            peer.answer(asked.target());
+        while let Some(received) = peer.head() {
+            peer.answer(received.target());
         }
     })
 }
@@ -321,7 +322,7 @@ fn a_request_that_breaks_off_is_not_completed_by_the_next() {
     {
         let mut client = server.connect();
         client.send(format!("PUT /first HTTP/1.1\r\nHost: a\r\n{framing}"));
-        assert!(wait_until(Duration::from_secs(30), || !backend.asked_for("/first").is_empty()));
+        assert!(wait_until(Duration::from_secs(30), || !backend.requests_for("/first").is_empty()));
         client.reset();
         assert_eq!(server.get("/next").status, 200);
     }
@@ -341,9 +342,9 @@ fn names_with_underscores_do_not_speak_for_others() {
                  Proxy_Connection: y\r\nAuthorization_: z\r\nX_Own: stays\r\n\
                  X_Forwarded_Ssl: on\r\nForwarded_: q\r\nContent_Type: text/x\r\n";
     assert_eq!(server.get_with("/x", lines).status, 200);
-    let asked = &backend.asked()[0];
-    assert_sane(asked);
-    let names: Vec<&str> = asked
+    let received = &backend.requests()[0];
+    assert_sane(received);
+    let names: Vec<&str> = received
         .head
         .split("\r\n")
         .skip(1)
@@ -352,8 +353,8 @@ fn names_with_underscores_do_not_speak_for_others() {
         .filter(|name| name.contains('_'))
         .collect();
     assert_eq!(names, ["Host_", "Authorization_", "X_Own", "Forwarded_"]);
-    assert_eq!(asked.field("X-Forwarded-For"), Some("127.0.0.1"));
-    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
+    assert_eq!(received.field("X-Forwarded-For"), Some("127.0.0.1"));
+    assert_eq!(received.field("X-Forwarded-Proto"), Some("http"));
 }
 
 #[test]
@@ -402,7 +403,7 @@ fn the_proxy_field_reaches_no_program() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "");
     assert_eq!(server.get_with("/x", "Proxy: http://evil/\r\nPROXY: y\r\n").status, 200);
-    assert_eq!(backend.asked()[0].all("Proxy").count(), 0);
+    assert_eq!(backend.requests()[0].all("Proxy").count(), 0);
 }
 
 #[test]
@@ -416,16 +417,16 @@ fn a_connection_line_takes_only_what_is_for_one_hop() {
     let mut client = server.connect();
     client.send(format!("POST /x HTTP/1.1\r\nHost: a\r\n{lines}\r\nhello"));
     assert_eq!(client.response().status, 200);
-    let asked = &backend.asked()[0];
-    assert_sane(asked);
+    let received = &backend.requests()[0];
+    assert_sane(received);
     for gone in ["X-Hop", "Connection", "Keep-Alive", "Proxy-Connection"] {
-        assert_eq!(asked.field(gone), None, "{}", asked.head);
+        assert_eq!(received.field(gone), None, "{}", received.head);
     }
-    assert_eq!(asked.field("Cookie"), Some("a=b"));
-    assert_eq!(asked.field("Authorization"), Some("Basic eA=="));
-    assert_eq!(asked.field("X-Forwarded-For"), Some("127.0.0.1"));
-    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
-    assert_eq!((asked.field("Host"), asked.body.as_slice()), (Some("a"), &b"hello"[..]));
+    assert_eq!(received.field("Cookie"), Some("a=b"));
+    assert_eq!(received.field("Authorization"), Some("Basic eA=="));
+    assert_eq!(received.field("X-Forwarded-For"), Some("127.0.0.1"));
+    assert_eq!(received.field("X-Forwarded-Proto"), Some("http"));
+    assert_eq!((received.field("Host"), received.body.as_slice()), (Some("a"), &b"hello"[..]));
 }
 
 #[test]
@@ -436,9 +437,9 @@ fn one_host_is_sent_whatever_the_target_says() {
     client.send("GET http://b.example/x?y HTTP/1.1\r\nHost: a.example\r\n\r\n");
     let status = client.response().status;
     if status == 200 {
-        let asked = &backend.asked()[0];
-        assert_sane(asked);
-        assert_eq!((asked.target(), asked.field("Host")), ("/x?y", Some("b.example")));
+        let received = &backend.requests()[0];
+        assert_sane(received);
+        assert_eq!((received.target(), received.field("Host")), ("/x?y", Some("b.example")));
     } else {
         assert_eq!(status, 400);
     }
@@ -447,7 +448,7 @@ fn one_host_is_sent_whatever_the_target_says() {
             statuses(&server, format!("GET /bad HTTP/1.1\r\nHost: {bad}\r\n\r\n").as_bytes(), 1);
         assert!(found == [400] || bad.is_empty(), "{bad:?}: {found:?}");
     }
-    backend.asked().iter().for_each(assert_sane);
+    backend.requests().iter().for_each(assert_sane);
 }
 
 #[test]
@@ -470,9 +471,9 @@ fn a_target_cannot_end_the_request_line() {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         let _ = statuses(&server, bytes.as_bytes(), 1);
     }
-    for asked in backend.asked() {
-        assert_sane(&asked);
-        let line = asked.line();
+    for received in backend.requests() {
+        assert_sane(&received);
+        let line = received.line();
         assert_eq!(line.split(' ').count(), 3, "{line:?}");
         assert!(line.starts_with("GET /") && line.ends_with(" HTTP/1.1"), "{line:?}");
         assert!(!line.contains(['\0', '\t', '\r', '\n', '#']), "{line:?}");
@@ -487,15 +488,15 @@ fn a_method_is_passed_on_unchanged_or_not_at_all() {
         let bytes = format!("{method} /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let _ = statuses(&server, bytes.as_bytes(), 1);
     }
-    let seen: Vec<String> = backend.asked().iter().map(|a| a.method().to_owned()).collect();
+    let seen: Vec<String> = backend.requests().iter().map(|a| a.method().to_owned()).collect();
     assert!(seen.iter().all(|method| method == "FOO"), "{seen:?}");
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order_each_by_its_own_response() {
     let backend = Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            peer.answer(&format!("{} {}", asked.target(), asked.body.len()));
+        while let Some(received) = peer.request() {
+            peer.answer(&format!("{} {}", received.target(), received.body.len()));
         }
     });
     let server = front(&backend, "");
@@ -524,7 +525,7 @@ fn pipelined_requests_are_answered_in_order_each_by_its_own_response() {
         let body = if index % 3 == 0 { 0 } else { index };
         assert_eq!(client.response().text(), format!("/{index} {body}"));
     }
-    backend.asked().iter().for_each(assert_sane);
+    backend.requests().iter().for_each(assert_sane);
 }
 
 #[test]
@@ -543,15 +544,15 @@ fn leading_zeros_of_a_chunk_size_hide_no_request() {
         assert_eq!(statuses(&server, bytes.as_bytes(), 2), [200, 200], "{zeros}");
     }
     assert_eq!(targets(&backend).len(), 12);
-    for asked in backend.asked_for("/post") {
-        assert_eq!(asked.body, b"hello");
+    for received in backend.requests_for("/post") {
+        assert_eq!(received.body, b"hello");
     }
-    let seen = backend.asked().len();
+    let seen = backend.requests().len();
     let too_many = format!("{}5", "0".repeat(1024));
     // A reader that keeps 64 bits takes the last for 5.
     for size in [&*too_many, "10000000000000005", "5;", "5 "] {
         assert_eq!(statuses(&server, post(size, "0").as_bytes(), 2), [400], "{size}");
     }
-    let after = &backend.asked()[seen..];
-    assert!(after.iter().all(|asked| asked.target() != "/next"), "{after:?}");
+    let after = &backend.requests()[seen..];
+    assert!(after.iter().all(|received| received.target() != "/next"), "{after:?}");
 }

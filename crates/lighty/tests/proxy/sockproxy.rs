@@ -68,12 +68,12 @@ fn bytes_and_ends_go_both_ways() {
     let server = tunnel(&[backend()]).start();
     for size in [1, 100_000, 3_000_000] {
         let mut client = greeted(&server);
-        let said: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
-        client.send(&said);
+        let output: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        client.send(&output);
         client.half_close();
         let (heard, end) = client.read_to_end();
         assert_eq!(end, ConnectionEnd::Closed);
-        assert!(heard.iter().eq(said.iter().rev()), "{size}: {} bytes", heard.len());
+        assert!(heard.iter().eq(output.iter().rev()), "{size}: {} bytes", heard.len());
     }
     assert_eq!(server.get("/index.html").text(), "a file", "the other listener is as before");
 }

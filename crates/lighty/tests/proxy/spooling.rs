@@ -41,9 +41,9 @@ fn spool_disk(setup: &Setup, options: &CStr) -> Option<SmallDisk> {
 
 #[test]
 fn a_body_of_any_length_arrives_whole_and_with_its_length() {
-    let backend = Backend::replying(|asked| {
-        let length = asked.field("Content-Length").unwrap_or("none");
-        answer("200 OK", "", &format!("{length} {}", asked.body.len()))
+    let backend = Backend::replying(|seen| {
+        let length = seen.field("Content-Length").unwrap_or("none");
+        answer("200 OK", "", &format!("{length} {}", seen.body.len()))
     });
     let server = proxied(lighty!(), &backend.name(), "server.stream-request-body = 0");
     let mut client = server.connect();
@@ -56,8 +56,8 @@ fn a_body_of_any_length_arrives_whole_and_with_its_length() {
         client.send("POST /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
         client.send(chunked(&content, 70_000));
         assert_eq!(client.response().text(), format!("{length} {length}"));
-        for asked in backend.asked().iter().rev().take(2) {
-            assert!(asked.body == content, "{length} bytes, {}", asked.target());
+        for seen in backend.requests().iter().rev().take(2) {
+            assert!(seen.body == content, "{length} bytes, {}", seen.target());
         }
     }
     assert!(is_empty(&server.directory().join("spool")));
@@ -80,7 +80,7 @@ fn no_backend_gets_a_request_before_it_is_whole() {
 fn a_stored_body_is_sent_again_to_another_backend() {
     // The first backend hears all of a request and closes.
     let closes = Backend::replying(|_| Vec::new());
-    let answers = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let answers = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let setup = lighty!();
     std::fs::create_dir(setup.directory().join("spool")).expect("a directory");
     let config = format!(
@@ -95,14 +95,14 @@ fn a_stored_body_is_sent_again_to_another_backend() {
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
     client.send(pattern(3, 1_000_000));
     assert_eq!(client.response().text(), "1000000");
-    let heard = closes.asked();
-    assert!(heard.len() == 1 && heard[0].body == answers.asked()[0].body);
+    let heard = closes.requests();
+    assert!(heard.len() == 1 && heard[0].body == answers.requests()[0].body);
     assert_pattern(&heard[0].body, 3, "the stored body");
 }
 
 #[test]
 fn a_body_that_finds_no_room_is_refused() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let setup = lighty!();
     let Some(_disk) = spool_disk(&setup, c"size=2m") else { return };
     let lines = "server.stream-request-body = 0\nserver.max-request-size = 6000";

@@ -165,8 +165,12 @@ fn the_same_as_json_and_of_a_request_without_a_backend() {
     assert_eq!(server.get("/").status, 503);
     assert_eq!(server.get("/").status, 503);
     let lines = access_log(&server, 2);
-    let asked = format!("\"upstream\":\"{nobody}\",");
-    assert!(lines[0].contains(&asked) && lines[0].contains("\"upstream_tries\":1"), "{}", lines[0]);
+    let requested = format!("\"upstream\":\"{nobody}\",");
+    assert!(
+        lines[0].contains(&requested) && lines[0].contains("\"upstream_tries\":1"),
+        "{}",
+        lines[0]
+    );
     let none = "\"upstream\":null,";
     assert!(lines[1].contains(none) && lines[1].contains("\"upstream_tries\":0"), "{}", lines[1]);
 }

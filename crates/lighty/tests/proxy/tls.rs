@@ -117,10 +117,11 @@ fn a_connection_is_kept_and_its_end_is_said() {
 fn large_bodies_go_both_ways() {
     let (authority, setup) = site();
     let backend = Backend::start_tls(&authority.server("backend.pem"), |peer| {
-        while let Some(asked) = peer.request() {
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", asked.body.len());
+        while let Some(received) = peer.request() {
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", received.body.len());
             peer.send(head);
-            peer.send(asked.body);
+            peer.send(received.body);
         }
     });
     for config in ["", "server.stream-request-body = 0"] {
@@ -165,7 +166,7 @@ fn a_certificate_is_verified_and_what_is_wrong_is_said() {
         assert!(log.contains(why), "{log}");
         assert!(log.contains("is down (its certificate"), "it is as one that refuses:\n{log}");
         assert_eq!(server.get("/").status, 503);
-        assert!(backend.asked().is_empty());
+        assert!(backend.requests().is_empty());
         let off = "proxy-core.tls-verify = \"disable\"";
         let server = behind(site_of(&authority), &backend, off);
         server.await_log("may be anyone: its certificate is not verified");
@@ -225,7 +226,7 @@ fn a_certificate_of_its_own_is_shown_to_nginx() {
 
 #[test]
 fn files_that_are_missing_keep_the_server_from_starting() {
-    for (line, words) in [
+    for (line, message) in [
         ("proxy-core.tls-ca-file := \"/nowhere.pem\"", "proxy-core.tls-ca-file: /nowhere.pem: "),
         ("proxy-core.tls-cert = \"@DIR@/ca.pem\"", "proxy-core.tls-key may name one"),
     ] {
@@ -233,7 +234,7 @@ fn files_that_are_missing_keep_the_server_from_starting() {
         let setup = setup.config("proxy-core.backends = ( \"https://127.0.0.1:1\" )").config(line);
         let (code, _, err) = setup.run(&["-tt", "-f", "@CONF@"]);
         assert_eq!(code, 1, "{err}");
-        assert!(err.contains(words), "{err}");
+        assert!(err.contains(message), "{err}");
     }
 }
 
@@ -256,9 +257,9 @@ fn a_backend_in_the_clear_and_one_that_breaks_off_are_named() {
 fn a_body_until_close_is_whole_only_if_its_end_is_said() {
     let (authority, setup) = site();
     let backend = Backend::start_tls(&authority.server("backend.pem"), |peer| {
-        let Some(asked) = peer.request() else { return };
+        let Some(received) = peer.request() else { return };
         peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
-        if asked.target() == "/cut" {
+        if received.target() == "/cut" {
             peer.half_close();
         }
     });
@@ -303,8 +304,8 @@ fn a_backend_that_cannot_be_trusted_is_passed_over() {
         let text = get(&server, "/").text().to_owned();
         assert!(text == "over TLS\n" || text == "in the clear\n", "{text}");
     }
-    assert!(wrong.asked().is_empty());
-    let is_checked = || !right.asked_for("/health").is_empty();
+    assert!(wrong.requests().is_empty());
+    let is_checked = || !right.requests_for("/health").is_empty();
     assert!(wait_until(PATIENCE, is_checked), "checks go over TLS too");
     // A check or a request may have been the first to find out.
     server.await_log("is down");
@@ -371,7 +372,7 @@ fn the_header_of_the_proxy_protocol_comes_before_tls() {
     });
     let server = behind(setup, &outer, "proxy-core.proxy-protocol = \"v1\"");
     assert_eq!(get(&server, "/").text(), "over TLS\n");
-    assert_eq!(inner.asked().len(), 1);
+    assert_eq!(inner.requests().len(), 1);
 }
 
 #[test]
@@ -413,6 +414,6 @@ fn a_host_of_proxy_server_may_speak_tls() {
         .config("proxy.replace-http-host = \"enable\"")
         .start();
     assert_eq!(get(&server, "/a").text(), "over TLS\n");
-    let asked = backend.asked().remove(0);
-    assert_eq!(asked.field("Host"), Some(&*format!("localhost:{port}")));
+    let received = backend.requests().remove(0);
+    assert_eq!(received.field("Host"), Some(&*format!("localhost:{port}")));
 }

@@ -199,14 +199,14 @@ fn autobahns_fuzzing_client_finds_nothing() {
     let Some(backend) = WebSocketServer::start() else { return };
     let server = spelled_1_5(&backend).start();
     let spec = server.directory().join("spec.json");
-    let words = format!(
+    let text = format!(
         "{{\"outdir\": \"reports\", \"servers\": [{{\"agent\": \"lighty\", \"url\": \
          \"ws://{}\"}}], \"cases\": [\"*\"], \"exclude-cases\": [{}], \
          \"exclude-agent-cases\": {{}}}}",
         server.address(),
         left_out()
     );
-    std::fs::write(&spec, words).expect("a file");
+    std::fs::write(&spec, text).expect("a file");
     let output = Command::new(wstest)
         .args(["-m", "fuzzingclient", "-s", "spec.json"])
         .current_dir(server.directory())
@@ -242,14 +242,14 @@ fn a_graceful_stop_waits_for_tunnels_no_longer_than_their_limit() {
 fn a_websocket_where_upgrade_is_off_is_named_now_and_then() {
     let backend = Backend::answering("plain");
     let server = lighty!().in_front_of(&backend.name()).config("server.max-worker = 1").start();
-    let words = "the client asks for a WebSocket, and proxy-core.upgrade is off here";
+    let text = "the client asks for a WebSocket, and proxy-core.upgrade is off here";
     assert_eq!(server.get("/").status, 200);
-    assert!(!server.log().contains(words));
+    assert!(!server.log().contains(text));
     for _ in 0..20 {
         let mut client = server.connect();
         client.send(handshake("/", ""));
         assert_eq!(client.response().status, 200);
     }
-    server.await_log(words);
-    assert!(server.log().matches(words).count() < 20, "{}", server.log());
+    server.await_log(text);
+    assert!(server.log().matches(text).count() < 20, "{}", server.log());
 }

@@ -61,10 +61,10 @@ fn programs_get_no_script_beneath_the_root_of_the_file_system() {
              \"check-local\" => \"disable\" )) )"
         ))
         .start();
-        let said = server.get("/app/etc/x.php").text().to_owned();
-        assert!(said.contains("SCRIPT_NAME=/app"), "{said}");
+        let output = server.get("/app/etc/x.php").text().to_owned();
+        assert!(output.contains("SCRIPT_NAME=/app"), "{output}");
         for name in ["SCRIPT_FILENAME", "DOCUMENT_ROOT", "PATH_TRANSLATED"] {
-            assert!(!said.contains(name), "{name}: {said}");
+            assert!(!output.contains(name), "{name}: {output}");
         }
     }
 }
@@ -73,12 +73,12 @@ fn programs_get_no_script_beneath_the_root_of_the_file_system() {
 fn checks_agree_with_the_start() {
     let redirects = rootless("url.redirect = ( \"^/old\" => \"/new\" )");
     for option in ["-t", "-tt"] {
-        let (code, _, said) = redirects.run(&[option, "-f", "@CONF@"]);
-        assert_eq!((code, said.contains("document-root")), (0, false), "{option}: {said}");
+        let (code, _, output) = redirects.run(&[option, "-f", "@CONF@"]);
+        assert_eq!((code, output.contains("document-root")), (0, false), "{option}: {output}");
     }
     let nothing = rootless("server.tag = \"x\"");
-    let (code, _, said) = nothing.run(&["-tt", "-f", "@CONF@"]);
-    assert_eq!((code, said.contains("server.document-root is not set")), (1, true), "{said}");
-    let (code, _, said) = nothing.run(&["-D", "-f", "@CONF@"]);
-    assert_eq!((code, said.contains("server.document-root is not set")), (1, true), "{said}");
+    let (code, _, output) = nothing.run(&["-tt", "-f", "@CONF@"]);
+    assert_eq!((code, output.contains("server.document-root is not set")), (1, true), "{output}");
+    let (code, _, output) = nothing.run(&["-D", "-f", "@CONF@"]);
+    assert_eq!((code, output.contains("server.document-root is not set")), (1, true), "{output}");
 }

@@ -147,8 +147,8 @@ fn another_body_keeps_the_fields_of_its_script_alone() {
             .start();
         let got = server.get("/a.txt");
         assert_eq!((got.status, got.text()), (200, "abc"));
-        let said = ["ETag", "Last-Modified", "Content-Encoding"].map(|name| got.field(name));
-        assert_eq!(said, [etag, modified, coding], "{script}");
+        let printed = ["ETag", "Last-Modified", "Content-Encoding"].map(|name| got.field(name));
+        assert_eq!(printed, [etag, modified, coding], "{script}");
     }
 }
 
@@ -232,8 +232,8 @@ fn a_missing_script_is_warned_about() {
     );
     let server = setup.start();
     let log = server.log();
-    for words in ["magnet.attract-response-start-to", "none.lua", "warning"] {
-        assert!(log.contains(words), "{words}: {log}");
+    for message in ["magnet.attract-response-start-to", "none.lua", "warning"] {
+        assert!(log.contains(message), "{message}: {log}");
     }
 }
 
@@ -695,10 +695,10 @@ fn a_response_does_not_pass_by_a_script_that_fails() {
         }
         server.await_log("mod_magnet: ");
         // Number of texts mentioned in a line. The log is written in parallel with the responses.
-        let said = || server.log().matches("mod_magnet: ").count();
+        let printed = || server.log().matches("mod_magnet: ").count();
         let wanted = if text.contains("uri") { 4 } else { 1 };
-        lighty_testkit::wait_until(std::time::Duration::from_secs(60), || said() >= wanted);
-        assert_eq!(said(), wanted, "{text}: {}", server.log());
+        lighty_testkit::wait_until(std::time::Duration::from_secs(60), || printed() >= wanted);
+        assert_eq!(printed(), wanted, "{text}: {}", server.log());
     }
     let server = lighty!()
         .file("a.txt", "A")
@@ -773,8 +773,8 @@ fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let (all, _) = client.read_to_end();
     let all = String::from_utf8_lossy(&all);
-    let told = "\r\n\r\na=1; Expires=Thu, 26 Nov 2026 00:00:00 GMT|b=2|ok";
-    assert!(all.starts_with("HTTP/1.1 200") && all.ends_with(told), "{all}");
+    let reported = "\r\n\r\na=1; Expires=Thu, 26 Nov 2026 00:00:00 GMT|b=2|ok";
+    assert!(all.starts_with("HTTP/1.1 200") && all.ends_with(reported), "{all}");
     backend.join().expect("the backend");
 }
 

@@ -153,12 +153,12 @@ fn scripts() -> Vec<CorpusScript> {
 
 fn read(path: &Path) -> CorpusScript {
     let text = std::fs::read_to_string(path).expect("a script");
-    let said = |what: &str| -> Vec<String> {
+    let printed = |what: &str| -> Vec<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("-- ")?.strip_prefix(what));
         lines.map(|line| line.trim().to_owned()).collect()
     };
-    let stage = said("stage:").pop().expect("a stage");
-    let requests = said("ask:").iter().map(|line| request(line)).collect();
+    let stage = printed("stage:").pop().expect("a stage");
+    let requests = printed("ask:").iter().map(|line| request(line)).collect();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     CorpusScript { name, stage, requests, text }
 }

@@ -137,8 +137,12 @@ fn token_check() {
     );
     for (token, why) in BAD {
         let refused = bearer(token);
-        let said = refused.field("WWW-Authenticate").unwrap_or_default();
-        assert!(refused.status == 401 && said.contains(why), "{why}: {} {said}", refused.status);
+        let output = refused.field("WWW-Authenticate").unwrap_or_default();
+        assert!(
+            refused.status == 401 && output.contains(why),
+            "{why}: {} {output}",
+            refused.status
+        );
     }
     // Changing any byte of a token makes it invalid.
     for at in (0..GOOD.len()).step_by(7) {

@@ -77,7 +77,7 @@ pub(crate) fn assert_refused(lines: &str, words: &str) {
         _ => &["-t", "-tt"],
     };
     for test in tests {
-        let (code, _, said) = lighty!().run(&[test, "-f", config.to_str().expect("UTF-8")]);
-        assert!(code != 0 && said.matches(words).count() == 1, "{test} {lines}: {said}");
+        let (code, _, output) = lighty!().run(&[test, "-f", config.to_str().expect("UTF-8")]);
+        assert!(code != 0 && output.matches(words).count() == 1, "{test} {lines}: {output}");
     }
 }

@@ -118,8 +118,8 @@ fn the_status_page_renews_itself() {
     let _ = browser.run("document.querySelector('.live').click(); return ''");
     let paused = browser.run("return document.querySelector('.live').textContent");
     assert_eq!(paused, "Paused: go on");
-    let said = "return document.querySelector('svg').getAttribute('aria-label')";
-    assert!(browser.run(said).starts_with("Responses per second: "), "{}", browser.run(said));
+    let output = "return document.querySelector('svg').getAttribute('aria-label')";
+    assert!(browser.run(output).starts_with("Responses per second: "), "{}", browser.run(output));
 }
 
 /// Search of `make docs` in the browser. `operations::documentation` covers all phrases.

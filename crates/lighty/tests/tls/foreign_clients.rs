@@ -55,8 +55,8 @@ fn assert_served(platform: Platform) {
     let mut server = setup.start();
     let scheme = if is_fetch { "http" } else { "https" };
     let url = format!("{scheme}://{}", server.address());
-    let Some(said) = requests(platform, &url, &authority.path("ca.pem")) else { return };
-    assert_eq!(said, expected(platform, hash), "{}", server.log());
+    let Some(output) = requests(platform, &url, &authority.path("ca.pem")) else { return };
+    assert_eq!(output, expected(platform, hash), "{}", server.log());
     server.stop();
     let log = std::fs::read_to_string(server.directory().join("access.log")).expect("a log");
     let mut connections: Vec<&str> = log.lines().collect();

@@ -157,8 +157,8 @@ fn what_is_refused_is_refused_in_its_stream_alone() {
 
 #[test]
 fn bodies_go_both_ways_through_a_backend() {
-    let backend = Backend::replying(|asked| {
-        answer("200 OK", "X-Own: b\r\nConnection: close\r\n", &asked.body.len().to_string())
+    let backend = Backend::replying(|seen| {
+        answer("200 OK", "X-Own: b\r\nConnection: close\r\n", &seen.body.len().to_string())
     });
     let server = site().in_front_of(&backend.name()).start();
     let mut client = connect(&server);
@@ -167,14 +167,14 @@ fn bodies_go_both_ways_through_a_backend() {
     assert_eq!((got.field("x-own").as_deref(), got.field("connection")), (Some("b"), None));
     let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
     assert_eq!(client.get_with("/c", &cookies).status, 200);
-    let asked = backend.asked_for("/c");
-    assert_eq!(asked[0].field("Cookie"), Some("a=1; b=2"));
-    assert_eq!(asked[0].field("Host"), Some(&*server.address().to_string()));
+    let seen = backend.requests_for("/c");
+    assert_eq!(seen[0].field("Cookie"), Some("a=1; b=2"));
+    assert_eq!(seen[0].field("Host"), Some(&*server.address().to_string()));
 }
 
 #[test]
 fn an_upload_larger_than_any_window_is_taken_as_it_is_read() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let server = site().in_front_of(&backend.name()).start();
     let mut upload = vec![b'x'; 4 << 20];
     upload[0] = b'y';
@@ -208,8 +208,8 @@ fn the_log_and_the_status_know_the_protocol() {
 #[test]
 fn a_stream_that_is_reset_ends_its_backend_and_no_other_stream() {
     let backend = Backend::start(|peer| {
-        if let Some(asked) = peer.request() {
-            if asked.target() == "/hang" {
+        if let Some(seen) = peer.request() {
+            if seen.target() == "/hang" {
                 peer.hang();
             } else {
                 peer.answer("there");
@@ -267,8 +267,8 @@ fn streams_that_a_client_cancels_make_room_for_others_at_once() {
 
 #[test]
 fn request_without_content_is_forwarded_once_it_has_ended() {
-    let backend = Backend::replying(|asked| {
-        answer("200 OK", "", asked.field("Content-Length").unwrap_or("none"))
+    let backend = Backend::replying(|seen| {
+        answer("200 OK", "", seen.field("Content-Length").unwrap_or("none"))
     });
     let server = site().in_front_of(&backend.name()).start();
     let mut client = connect(&server);
@@ -282,7 +282,7 @@ fn request_without_content_is_forwarded_once_it_has_ended() {
     assert_eq!(backend.opened(), 0, "nothing was forwarded");
     client.send_data(stream, b"", true);
     assert_eq!(client.answer(stream).text(), "0");
-    assert_eq!(backend.asked().len(), 1);
+    assert_eq!(backend.requests().len(), 1);
 }
 
 #[test]
@@ -402,14 +402,14 @@ fn floods_end_their_connection_and_no_other() {
         client.get("/a.txt");
         while attack(&mut client) {}
         client.read_to_end();
-        client.goaways.last().map(|(_, code, words)| (*code, words.clone()))
+        client.goaways.last().map(|(_, code, message)| (*code, message.clone()))
     };
     let ping = |client: &mut Http2| client.try_send_frame(kind::PING, 0, 0, &[0; 8]).is_ok();
     let settings = |client: &mut Http2| client.try_send_frame(kind::SETTINGS, 0, 0, &[]).is_ok();
     for attack in [&ping as &dyn Fn(&mut Http2) -> bool, &settings] {
         // A client that does not read may lose the GOAWAY with the connection.
-        if let Some((code, words)) = settled(attack) {
-            assert!(code == ENHANCE_YOUR_CALM && words.contains("http2."), "{words}");
+        if let Some((code, message)) = settled(attack) {
+            assert!(code == ENHANCE_YOUR_CALM && message.contains("http2."), "{message}");
         }
     }
     let mut bomb = connect(&server);

@@ -43,13 +43,13 @@ struct Http2Backend {
 impl Http2Backend {
     fn start(announces: bool) -> Self {
         let (tell, seen) = channel();
-        let (told, address) = channel();
+        let (reported, address) = channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async move {
                 let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
                 let listener = listener.expect("a port");
-                told.send(listener.local_addr().expect("its address")).expect("a test");
+                reported.send(listener.local_addr().expect("its address")).expect("a test");
                 while let Ok((socket, _)) = listener.accept().await {
                     serve(socket, announces, &tell).await;
                 }
@@ -230,14 +230,18 @@ fn each_direction_ends_by_itself() {
     let mut client = Http2::connect(server.address());
     // The backend ends first, with its head or after some bytes, and still receives the remaining
     // input.
-    for (target, said) in [("/early", "early"), ("/deaf", "")] {
+    for (target, output) in [("/early", "early"), ("/deaf", "")] {
         let stream = connect_to(&mut client, "lines", target);
         assert_eq!(
             backend.head().extensions.get::<Protocol>().map(Protocol::as_str),
             Some("lines")
         );
         let got = client.answer(stream);
-        assert_eq!((got.status, got.text().as_str(), got.has_ended), (200, said, true), "{target}");
+        assert_eq!(
+            (got.status, got.text().as_str(), got.has_ended),
+            (200, output, true),
+            "{target}"
+        );
         let late = pattern(9, 200_000);
         client.send_data(stream, &late, true);
         assert!(backend.end() == Ok(late), "{target}");

@@ -93,8 +93,8 @@ fn webdav_locks_and_moves() {
 fn an_upload_is_watched_by_another_stream() {
     const ID: &str = "0123456789abcdef0123456789abcdef";
     let backend = Backend::start(|peer| {
-        if let Some(asked) = peer.request() {
-            peer.answer(&asked.body.len().to_string());
+        if let Some(seen) = peer.request() {
+            peer.answer(&seen.body.len().to_string());
         }
     });
     let server = lighty!()
@@ -108,13 +108,13 @@ fn an_upload_is_watched_by_another_stream() {
     let fields = [("content-length", "30000"), ("x-progress-id", ID)];
     let upload = client.request("POST", "/take", &fields, false);
     client.send_data(upload, &[b'x'; 10_000], false);
-    let asked = format!("/progress?X-Progress-ID={ID}");
-    let mut said = String::new();
+    let seen = format!("/progress?X-Progress-ID={ID}");
+    let mut output = String::new();
     let is_told = wait_until(SOON, || {
-        said = client.get(&asked).text();
-        said.contains("'received' : 10000") && said.contains("'size' : 30000")
+        output = client.get(&seen).text();
+        output.contains("'received' : 10000") && output.contains("'size' : 30000")
     });
-    assert!(is_told, "{said}");
+    assert!(is_told, "{output}");
     client.send_data(upload, &[b'x'; 20_000], true);
     assert_eq!(client.answer(upload).text(), "30000");
 }

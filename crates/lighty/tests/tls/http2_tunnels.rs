@@ -115,12 +115,9 @@ fn a_backend_is_asked_as_over_http1_and_is_let_go_with_the_stream() {
     let stream = connect_to(&mut client, "lines", "/talk?x");
     let got = client.read_until(stream, |answer| answer.body.len() >= 6);
     assert_eq!((got.status, got.text().as_str()), (200, "first\n"));
-    let asked = &backend.asked()[0];
-    assert_eq!((asked.method(), asked.target()), ("GET", "/talk?x"));
-    assert_eq!(
-        (asked.field("Upgrade"), asked.field("Connection")),
-        (Some("lines"), Some("upgrade"))
-    );
+    let seen = &backend.requests()[0];
+    assert_eq!((seen.method(), seen.target()), ("GET", "/talk?x"));
+    assert_eq!((seen.field("Upgrade"), seen.field("Connection")), (Some("lines"), Some("upgrade")));
     client.send_data(stream, b"up", false);
     client.reset(stream, CANCEL);
     assert!(wait_until(SOON, || backend.open() == 0), "the backend is let go");
@@ -130,8 +127,8 @@ fn a_backend_is_asked_as_over_http1_and_is_let_go_with_the_stream() {
 #[test]
 fn the_end_of_the_backend_ends_the_stream() {
     let backend = Backend::start(|peer| {
-        let Some(asked) = peer.head() else { return };
-        assert_eq!(asked.field("Sec-WebSocket-Key").map(str::len), Some(24));
+        let Some(seen) = peer.head() else { return };
+        assert_eq!(seen.field("Sec-WebSocket-Key").map(str::len), Some(24));
         peer.send(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         );

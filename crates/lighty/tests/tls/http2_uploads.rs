@@ -202,8 +202,8 @@ fn git(arguments: &[&str], directory: &std::path::Path) {
         .env("HOME", directory)
         .output()
         .expect("git");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {words}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {message}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod handshakes;
 mod local;
 mod redirect;
 mod renewal;
-mod told;
+mod reported;
 
 use std::process::Command;
 
@@ -142,16 +142,16 @@ fn the_scheme_is_known_to_conditions_programs_and_logs() {
     assert_eq!(client.response().status, 301);
     drop(client);
     let path = server.directory().join("access.log");
-    let said = || std::fs::read_to_string(&path).unwrap_or_default();
+    let printed = || std::fs::read_to_string(&path).unwrap_or_default();
     let logged = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
-        said().contains("TLSv1.3 TLS_AES_256_GCM_SHA384 256")
+        printed().contains("TLSv1.3 TLS_AES_256_GCM_SHA384 256")
     });
-    assert!(logged, "{}", said());
+    assert!(logged, "{}", printed());
 }
 
 #[test]
 fn what_cannot_be_served_does_not_start_and_says_why() {
-    for (lines, words) in [
+    for (lines, message) in [
         ("ssl.engine = \"enable\"", "ssl.pemfile is not set"),
         ("ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/none.pem\"", "none.pem"),
         ("ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/ca.pem\"", "holds no private key"),
@@ -202,11 +202,11 @@ fn what_cannot_be_served_does_not_start_and_says_why() {
         authority.issue("a.pem", &["a.test"]);
         let config = setup.write_config();
         let config = config.to_str().expect("UTF-8");
-        let (code, _, said) = setup.run(&["-tt", "-f", config]);
-        assert!(code == 1 && said.contains(words), "{lines}: {said}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", config]);
+        assert!(code == 1 && printed.contains(message), "{lines}: {printed}");
         let mut server = setup.spawn(&["-D", "-f", config]);
         let (status, _) = server.await_exit(lighty_testkit::server::STOP_DEADLINE);
         assert_eq!(status.code(), Some(1));
-        assert!(server.log().contains(words), "{lines}: {}", server.log());
+        assert!(server.log().contains(message), "{lines}: {}", server.log());
     }
 }

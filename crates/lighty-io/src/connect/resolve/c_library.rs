@@ -40,12 +40,12 @@ impl Asker {
             return Err(ResolveError::Failed(text.to_owned()));
         };
         let (name, port) = (host.clone(), *port);
-        let asked = tokio::task::spawn_blocking(move || {
+        let looked_up = tokio::task::spawn_blocking(move || {
             (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>)
         });
         // The same limit as with our own client. The thread waits for as long as the library does.
         let limit = Duration::from_millis(self.options.timeout_ms.saturating_mul(4));
-        let found = match tokio::time::timeout(limit, asked).await {
+        let found = match tokio::time::timeout(limit, looked_up).await {
             Err(_) => return Err(ResolveError::Timeout),
             Ok(Err(_)) => return Err(super::broken_off()),
             Ok(Ok(found)) => found.map_err(|error| blame(host, &error))?,

@@ -48,14 +48,14 @@ impl Asker {
     pub(super) async fn ask(&self, question: &LookupQuery) -> Result<LookupResult, ResolveError> {
         // Longer than the timeouts of single servers, whose number the system's file determines.
         let limit = Duration::from_millis(self.options.timeout_ms.saturating_mul(4));
-        let asked = async {
+        let looked_up = async {
             match question {
                 LookupQuery::Host { host, port } => self.ask_host(host, *port).await,
                 LookupQuery::Service(name) => self.ask_service(name).await,
             }
         };
         let (mut endpoints, ttl_ms) =
-            tokio::time::timeout(limit, asked).await.unwrap_or(Err(ResolveError::Timeout))?;
+            tokio::time::timeout(limit, looked_up).await.unwrap_or(Err(ResolveError::Timeout))?;
         if endpoints.is_empty() {
             return Err(ResolveError::NoSuchName(question.to_string()));
         }

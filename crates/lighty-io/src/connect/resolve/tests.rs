@@ -175,13 +175,13 @@ async fn a_service_has_priorities_weights_and_ports() {
     let resolver = server.resolver(|_| {});
     let shop = LookupQuery::Service("_http._tcp.shop.test".into());
     let answer = resolver.lookup(&shop).await.expect("service");
-    let told: Vec<_> = answer
+    let reported: Vec<_> = answer
         .endpoints
         .iter()
         .map(|e| (e.priority, e.weight, e.address.to_string(), e.host.to_string()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (10, 70, "192.0.2.1:8081".to_owned(), "a.test".to_owned()),
             (20, 5, "192.0.2.2:8082".to_owned(), "b.test".to_owned()),
@@ -255,10 +255,10 @@ async fn a_silent_name_server_is_given_up_in_time() {
         timeout_ms: 50,
         ..ResolveOptions::default()
     };
-    let asked = Instant::now();
+    let begun = Instant::now();
     let error = Resolver::new(options).lookup(&host("web.test")).await.expect_err("silent");
     assert_eq!(error, ResolveError::Timeout);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -183,11 +183,11 @@ impl Task {
         let mut failures = 0_u32;
         loop {
             let (asker, question) = (Arc::clone(asker), self.question.clone());
-            let asked = tokio::spawn(async move { asker.ask(&question).await });
-            let asked = asked.await.unwrap_or_else(|_| Err(broken_off()));
+            let looked_up = tokio::spawn(async move { asker.ask(&question).await });
+            let looked_up = looked_up.await.unwrap_or_else(|_| Err(broken_off()));
             let pause_ms = {
                 let Some(shared) = self.shared.upgrade() else { return };
-                match asked {
+                match looked_up {
                     Ok(answer) => {
                         shared.settle(&answer);
                         failures = 0;

@@ -10,7 +10,7 @@ use super::super::meta::{FileKind, Meta};
 use super::super::resolve::{self, READ_FLAGS, retry};
 use super::remove::push_name;
 use super::{
-    Cancel, DIRECTORY_MODE, EntryFailure, FILE_MODE, TREE_DEPTH_MAX, TROUBLES_MAX, ends_all,
+    Cancel, DIRECTORY_MODE, EntryFailure, FAILURES_MAX, FILE_MODE, TREE_DEPTH_MAX, ends_all,
     is_one_of, look_at, open_dir,
 };
 
@@ -31,12 +31,12 @@ struct CopyLevel {
 /// skipped.
 ///
 /// # Errors
-/// Errors that end the whole copy: no space, cancelled. Errors of single entries go to `troubles`.
+/// Errors that end the whole copy: no space, cancelled. Errors of single entries go to `failures`.
 pub(super) fn copy_entries(
     from: OwnedFd,
     to: OwnedFd,
     cancel: &Cancel,
-    troubles: &mut Vec<EntryFailure>,
+    failures: &mut Vec<EntryFailure>,
 ) -> io::Result<()> {
     let entries = Dir::read_from(&from)?;
     let mut levels = vec![CopyLevel { from, to, entries, path_len: 0 }];
@@ -56,8 +56,8 @@ pub(super) fn copy_entries(
         }
         push_name(&mut path, &name);
         match copy_entry(&name, &path, &mut levels, cancel) {
-            Err(error) if ends_all(&error) || troubles.len() >= TROUBLES_MAX => return Err(error),
-            Err(error) => troubles.push(EntryFailure { path: path.clone(), error }),
+            Err(error) if ends_all(&error) || failures.len() >= FAILURES_MAX => return Err(error),
+            Err(error) => failures.push(EntryFailure { path: path.clone(), error }),
             Ok(()) => {}
         }
     }

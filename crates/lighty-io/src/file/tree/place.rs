@@ -98,11 +98,11 @@ impl Tree {
         };
         let meta = self.look(from)?;
         let (staged, dir) = staging::make_dir(parent.as_fd())?;
-        let mut troubles = Vec::new();
+        let mut failures = Vec::new();
         let copied = match reach {
             Reach::Itself => Ok(()),
             Reach::All => {
-                dir.try_clone().and_then(|to| copy_entries(source, to, cancel, &mut troubles))
+                dir.try_clone().and_then(|to| copy_entries(source, to, cancel, &mut failures))
             }
         };
         let placed = copied.and_then(|()| {
@@ -112,7 +112,7 @@ impl Tree {
         if placed.is_err() {
             remove_at(parent.as_fd(), &staged, &Cancel::default(), &mut Vec::new());
         }
-        placed.map(|()| troubles)
+        placed.map(|()| failures)
     }
 
     /// Moves an entry to a name in another tree (or this one): by a rename, or, to another file
@@ -135,8 +135,8 @@ impl Tree {
             Err(error) if is_one_of(&error, &[Errno::XDEV]) => {}
             done => return done.map(|()| Vec::new()),
         }
-        let troubles = self.copy_to(from, (tree, path), (replace, Reach::All), cancel)?;
-        if troubles.is_empty() { self.remove_all(from, cancel) } else { Ok(troubles) }
+        let failures = self.copy_to(from, (tree, path), (replace, Reach::All), cancel)?;
+        if failures.is_empty() { self.remove_all(from, cancel) } else { Ok(failures) }
     }
 }
 

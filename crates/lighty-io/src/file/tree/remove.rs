@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::super::meta::FileKind;
 use super::super::resolve::retry;
 use super::{
-    Cancel, EntryFailure, TREE_DEPTH_MAX, TROUBLES_MAX, Tree, ends_all, look_at, open_dir,
+    Cancel, EntryFailure, FAILURES_MAX, TREE_DEPTH_MAX, Tree, ends_all, look_at, open_dir,
 };
 
 /// A directory whose entries are being removed.
@@ -32,9 +32,9 @@ impl Tree {
     pub fn remove_all(&self, path: &[u8], cancel: &Cancel) -> io::Result<Vec<EntryFailure>> {
         let (parent, name) = self.parent(path)?;
         look_at(parent.as_fd(), name)?;
-        let mut troubles = Vec::new();
-        remove_at(parent.as_fd(), name, cancel, &mut troubles);
-        Ok(troubles)
+        let mut failures = Vec::new();
+        remove_at(parent.as_fd(), name, cancel, &mut failures);
+        Ok(failures)
     }
 }
 
@@ -43,12 +43,12 @@ pub(super) fn remove_at(
     parent: BorrowedFd<'_>,
     name: &[u8],
     cancel: &Cancel,
-    troubles: &mut Vec<EntryFailure>,
+    failures: &mut Vec<EntryFailure>,
 ) {
     let mut levels = Vec::new();
     let mut path = Vec::new();
     if let Err(error) = begin(parent, name, &path, &mut levels) {
-        return troubles.push(EntryFailure { path, error });
+        return failures.push(EntryFailure { path, error });
     }
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
@@ -58,16 +58,16 @@ pub(super) fn remove_at(
                 let dir = level.dir.as_fd().try_clone_to_owned();
                 push_name(&mut path, &entry);
                 let begun = dir.and_then(|dir| begin(dir.as_fd(), &entry, &path, &mut levels));
-                note(begun, &path, &mut levels, troubles);
+                note(begun, &path, &mut levels, failures);
             }
             Ok(None) => {
                 let ended = levels.pop().map_or(Ok(()), |ended| end(ended, &levels, parent));
-                note(ended, &path, &mut levels, troubles);
+                note(ended, &path, &mut levels, failures);
             }
-            Err(error) => note(Err(error), &path, &mut levels, troubles),
+            Err(error) => note(Err(error), &path, &mut levels, failures),
         }
-        let hopeless = troubles.last().is_some_and(|trouble| ends_all(&trouble.error));
-        if hopeless || troubles.len() >= TROUBLES_MAX {
+        let hopeless = failures.last().is_some_and(|failure| ends_all(&failure.error));
+        if hopeless || failures.len() >= FAILURES_MAX {
             return;
         }
     }
@@ -124,7 +124,7 @@ fn note(
     done: io::Result<()>,
     path: &[u8],
     levels: &mut [RemoveLevel],
-    troubles: &mut Vec<EntryFailure>,
+    failures: &mut Vec<EntryFailure>,
 ) {
     let Err(error) = done else { return };
     if error.kind() == io::ErrorKind::NotFound {
@@ -135,8 +135,8 @@ fn note(
     if let Some(above) = levels.last_mut() {
         above.stays = true;
     }
-    if !(follows && troubles.iter().any(|known| known.path.starts_with(path))) {
-        troubles.push(EntryFailure { path: path.to_vec(), error });
+    if !(follows && failures.iter().any(|known| known.path.starts_with(path))) {
+        failures.push(EntryFailure { path: path.to_vec(), error });
     }
 }
 

@@ -209,8 +209,8 @@ fn what_is_cancelled_leaves_nothing() {
     let copied = place.tree.copy_to(b"t", (&place.tree, b"old"), how, &cancel);
     assert_eq!(kind(copied), io::ErrorKind::Interrupted);
     assert_eq!(names(&place.path("old")), ["x"]);
-    let troubles = place.tree.remove_all(b"t", &cancel).expect("begun");
-    assert_eq!(troubles[0].error.kind(), io::ErrorKind::Interrupted);
+    let failures = place.tree.remove_all(b"t", &cancel).expect("begun");
+    assert_eq!(failures[0].error.kind(), io::ErrorKind::Interrupted);
     assert_eq!(place.names(), ["old", "t"]);
 }
 
@@ -297,12 +297,12 @@ fn depth_has_a_limit() {
     let all = (Replace::No, Reach::All);
     assert!(place.copy("n", "n2", all).expect("copied").is_empty());
     assert!(place.path(&nested("n2", TREE_DEPTH_MAX)).exists());
-    let troubles = place.copy("m", "m2", all).expect("but for one");
-    assert_eq!(troubles.len(), 1);
-    assert_eq!(troubles[0].path.len(), 2 * TREE_DEPTH_MAX - 1);
+    let failures = place.copy("m", "m2", all).expect("but for one");
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].path.len(), 2 * TREE_DEPTH_MAX - 1);
     assert!(place.tree.remove_all(b"n", &Cancel::default()).expect("removed").is_empty());
-    let troubles = place.tree.remove_all(b"m", &Cancel::default()).expect("but for one");
-    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    let failures = place.tree.remove_all(b"m", &Cancel::default()).expect("but for one");
+    assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(!place.path("n").exists() && place.path("m").exists());
 }
 

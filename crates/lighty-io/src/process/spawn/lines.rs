@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn lines_are_the_same_wherever_they_are_split() {
-        let said = b"one\r\n\ntwo\nrest";
+        let written = b"one\r\n\ntwo\nrest";
         let want: [&[u8]; 4] = [b"one", b"", b"two", b"rest"];
-        for at in 0..=said.len() {
-            assert_eq!(lines_of(&[&said[..at], &said[at..]]), want, "split at {at}");
+        for at in 0..=written.len() {
+            assert_eq!(lines_of(&[&written[..at], &written[at..]]), want, "split at {at}");
         }
         assert!(lines_of(&[]).is_empty());
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_line_has_n_bytes_at_most() {
         for length in [LINE_BYTES_MAX, LINE_BYTES_MAX + 1] {
-            let said = [vec![b'x'; length], b"\nnext\n".to_vec()].concat();
-            let heard = lines_of(&[&said[..100], &said[100..]]);
+            let written = [vec![b'x'; length], b"\nnext\n".to_vec()].concat();
+            let heard = lines_of(&[&written[..100], &written[100..]]);
             assert_eq!(heard, [vec![b'x'; LINE_BYTES_MAX], b"next".to_vec()]);
         }
     }

@@ -98,22 +98,22 @@ async fn a_child_talks_through_its_pipes_and_starts_in_its_directory() {
     stdin.writable().await.expect("writable");
     assert_eq!(stdin.try_write(b"question").expect("written"), 8);
     drop(stdin);
-    let (mut said, mut troubles) = (Vec::new(), Vec::new());
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
     let (stdout, stderr) = (child.stdout.take().expect("pipe"), child.stderr.take().expect("pipe"));
     let (one, two) = tokio::join!(
         forward_lines(&stdout, |line| {
-            said.push(line.to_vec());
+            output.push(line.to_vec());
             true
         }),
         forward_lines(&stderr, |line| {
-            troubles.push(line.to_vec());
+            errors.push(line.to_vec());
             true
         })
     );
     one.and(two).expect("read");
     let place = dir.path().canonicalize().expect("path").into_os_string().into_encoded_bytes();
-    assert_eq!(said, [place, b"question".to_vec()]);
-    assert_eq!(troubles, [b"trouble"]);
+    assert_eq!(output, [place, b"question".to_vec()]);
+    assert_eq!(errors, [b"trouble"]);
     assert_eq!(child.wait().await.expect("ended"), Exit::Code(0));
 }
 
@@ -154,8 +154,8 @@ async fn nothing_of_ours_is_open_in_a_child() {
 
 #[tokio::test]
 async fn a_child_has_a_process_group_of_its_own_and_ordinary_signals() {
-    let said = output_of(shell("cut -d' ' -f5 /proc/$$/stat; echo $$")).await;
-    let (group, pid) = said.split_once('\n').expect("two lines");
+    let output = output_of(shell("cut -d' ' -f5 /proc/$$/stat; echo $$")).await;
+    let (group, pid) = output.split_once('\n').expect("two lines");
     assert_eq!(group, pid);
     // The server ignores PIPE; a child that did so too would not end with its reader.
     let ignored = output_of(shell("grep SigIgn: /proc/self/status")).await;
@@ -174,8 +174,8 @@ async fn another_user_is_another_user() {
     let identity = Identity::lookup(Some("daemon"), None).expect("daemon");
     let user = identity.user.clone().expect("a user");
     program.identity = Some(identity);
-    let said = output_of(program).await;
-    assert_eq!(said, format!("{}\n{}\n{}", user.uid, user.gid, user.gid));
+    let output = output_of(program).await;
+    assert_eq!(output, format!("{}\n{}\n{}", user.uid, user.gid, user.gid));
 }
 
 #[tokio::test]

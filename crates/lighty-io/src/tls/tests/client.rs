@@ -73,13 +73,13 @@ async fn a_client_carries_bytes_both_ways() {
             read_to_end(&ours, 5_000).await
         };
         let answers = async {
-            let asked = read_to_end(&server, 900).await;
+            let requested = read_to_end(&server, 900).await;
             write_all(&server, &down).await;
             server.shutdown_write().expect("shut down");
-            asked
+            requested
         };
-        let (answered, asked) = tokio::join!(asks, answers);
-        assert!(asked == up && answered == down, "TLS 1.3: {tls13}");
+        let (answered, requested) = tokio::join!(asks, answers);
+        assert!(requested == up && answered == down, "TLS 1.3: {tls13}");
     }
 }
 
@@ -145,8 +145,8 @@ async fn a_certificate_may_be_trusted_as_it_is_while_it_is_valid() {
         let own = site.path("own.pem");
         site.materials.load_authorities(&own).expect("loaded");
         let client = ClientOptions { ca_file: Some(own), ..site.trusting("a.test") };
-        let said = words(&policy, &site.client_policy(&client)).await;
-        assert!(said.starts_with(wanted), "{said}, not {wanted}");
+        let reported = words(&policy, &site.client_policy(&client)).await;
+        assert!(reported.starts_with(wanted), "{reported}, not {wanted}");
     }
 }
 
@@ -168,8 +168,8 @@ async fn an_own_certificate_is_shown_to_who_asks() {
     let error = ours.read(&mut [0; 9]).await.expect_err("an alert");
     assert_eq!(error.to_string(), "it ended TLS with CertificateRequired");
     let tls12 = site.policy(&PolicyOptions { tls13: false, ..options });
-    let said = words(&tls12, &without).await;
-    assert!(said.starts_with("it refused the handshake: "), "{said}");
+    let reported = words(&tls12, &without).await;
+    assert!(reported.starts_with("it refused the handshake: "), "{reported}");
 }
 
 #[tokio::test]
@@ -185,8 +185,8 @@ async fn who_speaks_something_else_or_goes_is_named() {
     let fault = ours.connect_tls(&client).await.expect_err("an end");
     assert!(matches!(fault, ServerFault::Closed), "{fault:?}");
     let old = PolicyOptions { alpn: vec!["ftp"], ..site.options() };
-    let said = words(&site.policy(&old), &client).await;
-    assert_eq!(said, "it refused the handshake: NoApplicationProtocol");
+    let reported = words(&site.policy(&old), &client).await;
+    assert_eq!(reported, "it refused the handshake: NoApplicationProtocol");
 }
 
 /// Waits until the reactor has seen the peer's action.
@@ -274,8 +274,8 @@ async fn a_certificate_of_an_old_version_is_named() {
     let pair = PairFiles { chain: site.path("old"), key: None };
     site.materials.load_pair(&pair).expect("loaded");
     let policy = site.policy(&PolicyOptions { pairs: vec![pair], ..site.options() });
-    let said = words(&policy, &site.client_policy(&site.trusting("a.test"))).await;
-    assert!(said.starts_with("its certificate is of an old version of X.509"), "{said}");
+    let reported = words(&policy, &site.client_policy(&site.trusting("a.test"))).await;
+    assert!(reported.starts_with("its certificate is of an old version of X.509"), "{reported}");
 }
 
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn a_server_that_is_not_verified_may_show_an_old_certificate() {
         let options = PolicyOptions { tls13: !tls12, ..options };
         let policy = site.policy(&options);
         let unverified = ClientOptions { is_verified: false, ..site.trusting("a.test") };
-        let said = words(&policy, &site.client_policy(&unverified)).await;
-        assert_eq!(said, "a handshake", "{tls12}");
+        let reported = words(&policy, &site.client_policy(&unverified)).await;
+        assert_eq!(reported, "a handshake", "{tls12}");
     }
 }

@@ -9,10 +9,10 @@ use super::*;
 
 /// The result for a client with this chain and key, in PEM.
 async fn judged(site: &TestPki, auth: ClientAuthOptions, chain: &str, key: &str) -> String {
-    let said = judged_in(site, auth.clone(), chain, key, &rustls::version::TLS13).await;
+    let reported = judged_in(site, auth.clone(), chain, key, &rustls::version::TLS13).await;
     let before = judged_in(site, auth, chain, key, &rustls::version::TLS12).await;
-    assert_eq!(said, before, "both versions are judged alike");
-    said
+    assert_eq!(reported, before, "both versions are judged alike");
+    reported
 }
 
 async fn judged_in(
@@ -44,7 +44,7 @@ async fn judged_in(
         let _ = client.write_all(b"x");
         let _ = client.read_to_end(&mut Vec::new());
     });
-    let said = match accept(&mut ours, &policy).await {
+    let reported = match accept(&mut ours, &policy).await {
         Ok(info) => match info.client_verdict {
             Some(ClientVerdict::Verified) => "verified".to_owned(),
             Some(ClientVerdict::Failed(why)) => format!("failed: {why}"),
@@ -55,7 +55,7 @@ async fn judged_in(
     };
     drop(ours);
     dialled.join().expect("a client");
-    said
+    reported
 }
 
 /// An intermediate authority, signed by the site's.
@@ -107,8 +107,8 @@ async fn the_authority_counts_among_the_certificates_of_a_chain() {
         assert_eq!(judged(&site, auth, chain, key).await, wanted, "{depth}");
     }
     let auth = ClientAuthOptions { depth: 1, ..site.auth(false).expect("options") };
-    let said = judged(&site, auth, &indirect.0, &indirect.1).await;
-    assert_eq!(said, "failed: certificate chain too long");
+    let reported = judged(&site, auth, &indirect.0, &indirect.1).await;
+    assert_eq!(reported, "failed: certificate chain too long");
 }
 
 #[tokio::test]
@@ -146,8 +146,8 @@ async fn keys_are_used_for_what_certificates_allow() {
         assert_eq!(judged(&site, site.auth(false).expect("options"), &chain, &key).await, wanted);
     }
     let (chain, key) = direct(&[P::KeyEncipherment]);
-    let said = judged(&site, site.auth(true).expect("options"), &chain, &key).await;
-    assert!(said.ends_with("unsuitable certificate purpose"), "{said}");
+    let reported = judged(&site, site.auth(true).expect("options"), &chain, &key).await;
+    assert!(reported.ends_with("unsuitable certificate purpose"), "{reported}");
 }
 
 #[tokio::test]
@@ -197,15 +197,15 @@ async fn certificates_of_old_versions_are_let_in_where_nothing_is_enforced() {
     let site = TestPki::new();
     let (chain, key) = of_version_1(&site);
     let why = "the certificate is of an old version of X.509: version 3 is needed";
-    let said = judged(&site, site.auth(false).expect("options"), &chain, &key).await;
-    assert_eq!(said, format!("failed: {why}"));
-    let said = judged(&site, site.auth(true).expect("options"), &chain, &key).await;
-    assert_eq!(said, format!("the client's certificate is refused: {why}"));
+    let reported = judged(&site, site.auth(false).expect("options"), &chain, &key).await;
+    assert_eq!(reported, format!("failed: {why}"));
+    let reported = judged(&site, site.auth(true).expect("options"), &chain, &key).await;
+    assert_eq!(reported, format!("the client's certificate is refused: {why}"));
     let authority = site.authority.pem();
     let another = KeyPair::generate().expect("a key").serialize_pem();
-    let said = judged(&site, site.auth(false).expect("options"), &chain, &another).await;
-    assert!(said.contains("certificate signature failure"), "{said}");
+    let reported = judged(&site, site.auth(false).expect("options"), &chain, &another).await;
+    assert!(reported.contains("certificate signature failure"), "{reported}");
     let key = site.authority.key().serialize_pem();
-    let said = judged(&site, site.auth(false).expect("options"), &authority, &key).await;
-    assert_eq!(said, "failed: the certificate is that of an authority");
+    let reported = judged(&site, site.auth(false).expect("options"), &authority, &key).await;
+    assert_eq!(reported, "failed: the certificate is that of an authority");
 }

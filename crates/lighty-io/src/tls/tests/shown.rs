@@ -170,12 +170,12 @@ async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
         let watching = Watching::new(&site, &[]);
         shown(watching.client(&site), &site.policy(&options)).await;
         assert_eq!(*watching.stapled.lock().expect("whole") == *file, is_sent);
-        let said = site.materials.warnings(now_s(), 0);
-        let is_said = said.iter().any(|line| line.contains("a.der"));
-        assert_eq!(is_said, file.len() == good.len() && !is_sent, "{said:?}");
+        let reported = site.materials.warnings(now_s(), 0);
+        let is_said = reported.iter().any(|line| line.contains("a.der"));
+        assert_eq!(is_said, file.len() == good.len() && !is_sent, "{reported:?}");
     }
-    let said = site.materials.warnings(now_s(), 0).join("\n");
-    assert!(said.contains("none.der") && said.contains("has expired"), "{said}");
+    let reported = site.materials.warnings(now_s(), 0).join("\n");
+    assert!(reported.contains("none.der") && reported.contains("has expired"), "{reported}");
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
     assert!(site.materials.warnings(now_s, 0)[0].contains("no OCSP response is sent"));
     let response = response(&[1], 0x80, BEGAN, "20990101000000Z");
     std::fs::write(&*path, response).expect("write");
-    let said = site.materials.refresh(now_s);
-    assert!(said[0].contains("a.der: the OCSP response was loaded again"), "{said:?}");
+    let reported = site.materials.refresh(now_s);
+    assert!(reported[0].contains("a.der: the OCSP response was loaded again"), "{reported:?}");
     let version = site.materials.version();
     assert!(site.materials.refresh(now_s + 2).is_empty());
     assert!(site.materials.refresh(ends_s - 1).is_empty());
@@ -196,8 +196,8 @@ fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
     assert!(site.materials.refresh(ends_s).is_empty());
     assert_ne!(site.materials.version(), version);
     std::fs::write(&*path, "something else").expect("write");
-    let said = site.materials.refresh(now_s);
-    assert!(said[0].contains("the OCSP response loaded before stays"), "{said:?}");
+    let reported = site.materials.refresh(now_s);
+    assert!(reported[0].contains("the OCSP response loaded before stays"), "{reported:?}");
     assert!(site.materials.warnings(now_s, 0).is_empty());
 }
 
@@ -214,8 +214,8 @@ fn who_must_staple_and_has_nothing_to_is_named() {
     let files = PairFiles { chain: site.path("must.pem"), key: None };
     std::fs::write(&*files.chain, leaf.pem() + &key.serialize_pem()).expect("write");
     site.materials.load_pair(&files).expect("loaded");
-    let said = site.materials.warnings(now_s(), 0).join("\n");
-    assert!(said.contains("must.pem") && said.contains("must-staple"), "{said}");
+    let reported = site.materials.warnings(now_s(), 0).join("\n");
+    assert!(reported.contains("must.pem") && reported.contains("must-staple"), "{reported}");
     let serial = CertificateNames::read(leaf.der()).expect("a certificate").serial;
     std::fs::write(&*site.path("a.der"), response(serial, 0x80, BEGAN, "20990101000000Z"))
         .expect("write");

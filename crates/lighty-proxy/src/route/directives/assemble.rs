@@ -401,7 +401,7 @@ fn backend(host: &ConfiguredHost, port: Option<u16>, parts: &ProxyParts) -> Opti
         true => Some(parts.shared.tls.options(&host.place, ProtocolName::Http)?),
         false => None,
     };
-    // In lighttpd, a host without a label keeps the client's `ConfiguredHost`; it has no TLS to backends.
+    // In lighttpd, a host without a label keeps the client's `Host`; it has no TLS to backends.
     let named = || match &address {
         BackendAddress::Inet(_) | BackendAddress::Name { .. } if host.is_tls => {
             Some(Arc::clone(&host.text))

@@ -119,9 +119,9 @@ mod tests {
     fn a_slow_backend_is_asked_again_now_and_then() {
         let balancer = LeastTime::default();
         let choices = known(&[10, u32::MAX]);
-        let asked = (0..EXPLORE_ONE_IN * 100)
+        let explored = (0..EXPLORE_ONE_IN * 100)
             .filter(|n| balancer.pick(&choices, &BalanceKey { random: *n, ..KEY }) == 1)
             .count();
-        assert_eq!(asked, 50);
+        assert_eq!(explored, 50);
     }
 }

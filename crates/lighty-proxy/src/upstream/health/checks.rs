@@ -98,8 +98,8 @@ pub(crate) async fn ask(
 ) -> Result<(), CheckFault> {
     let limit = Duration::from_millis(check.timeout_ms);
     let asking = ask_patiently(target, tls, &check.kind, proxy, connected);
-    let asked = tokio::time::timeout(limit, asking).await;
-    asked.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
+    let outcome = tokio::time::timeout(limit, asking).await;
+    outcome.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
 }
 
 async fn ask_patiently(

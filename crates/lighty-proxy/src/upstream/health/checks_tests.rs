@@ -33,15 +33,15 @@ fn peer(asked_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHan
     let served = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("accept");
         stream.set_nodelay(true).expect("no delay");
-        let mut asked = vec![0; asked_bytes];
-        stream.read_exact(&mut asked).expect("the question");
+        let mut requested = vec![0; asked_bytes];
+        stream.read_exact(&mut requested).expect("the question");
         for part in response.chunks(piece) {
             // The checker closes once it has a result.
             if stream.write_all(part).is_err() {
                 break;
             }
         }
-        asked
+        requested
     });
     (target, served)
 }
@@ -54,12 +54,12 @@ fn question(kind: &CheckKind) -> Vec<u8> {
 
 /// Returns the check's result if the peer sends this response.
 async fn found(kind: CheckKind, response: &[u8]) -> Result<(), CheckFault> {
-    let asked = question(&kind);
+    let requested = question(&kind);
     let mut outcome = Ok(());
     for piece in [1, 7, usize::MAX] {
-        let (target, served) = peer(asked.len(), response.to_vec(), piece);
+        let (target, served) = peer(requested.len(), response.to_vec(), piece);
         outcome = ask(&target, None, &spec(kind.clone(), TIMEOUT_MS), None, &|| {}).await;
-        assert_eq!(served.join().expect("the peer"), asked);
+        assert_eq!(served.join().expect("the peer"), requested);
     }
     outcome
 }
@@ -81,8 +81,8 @@ async fn tcp_asks_whether_a_connection_is_accepted() {
 
 #[tokio::test]
 async fn http_goes_by_the_status() {
-    let asked = question(&http((200, 299)));
-    let text = String::from_utf8(asked).expect("text");
+    let requested = question(&http((200, 299)));
+    let text = String::from_utf8(requested).expect("text");
     assert!(text.starts_with("GET /health?x=1 HTTP/1.1\r\nHost: app.test\r\n"), "{text}");
     let good = b"HTTP/1.1 204 No Content\r\n\r\n";
     assert!(found(http((200, 299)), good).await.is_ok());

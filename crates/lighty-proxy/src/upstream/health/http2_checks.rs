@@ -50,8 +50,8 @@ pub(super) async fn call_health(
         Some(Status::OK) => {}
         status => return Err(CheckFault::Status(status.map_or(0, Status::code))),
     }
-    let said = heard.fields.get_named(b"grpc-status").and_then(decimal::parse);
-    match (said, serving_status(&heard.content)) {
+    let grpc_status = heard.fields.get_named(b"grpc-status").and_then(decimal::parse);
+    match (grpc_status, serving_status(&heard.content)) {
         (Some(GRPC_OK), Some(SERVING)) => Ok(()),
         (Some(GRPC_OK), Some(status)) => Err(CheckFault::NotServing(status)),
         (Some(GRPC_OK), None) => Err(CheckFault::Protocol("is no HealthCheckResponse".into())),
@@ -231,10 +231,10 @@ mod tests {
         let (fields, content) = (Fields::new(), Vec::new());
         let question = CheckRequest { method: "GET", target: "/", host: "a", fields, content };
         question.open(false, &mut client)?;
-        let (mut asked, mut taken) = (Vec::new(), 0);
-        client.poll_output(&mut asked);
+        let (mut requested, mut taken) = (Vec::new(), 0);
+        client.poll_output(&mut requested);
         let key = loop {
-            let handled = server.handle_input(&asked[taken..], 0).expect("frames");
+            let handled = server.handle_input(&requested[taken..], 0).expect("frames");
             taken += handled.consumed;
             if let Some(Event::Request { stream, .. }) = handled.event {
                 break stream;

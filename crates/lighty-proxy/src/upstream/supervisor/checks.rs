@@ -88,14 +88,14 @@ impl Checked for CheckedAddress<'_> {
             HealthChange::CameBack => {
                 self.upstream.backlog.call_all();
                 self.address.set_trouble(None);
-                let words = format!("{name}: backend {text} is up again, its check says");
-                self.log.say(Level::Notice, &words);
+                let message = format!("{name}: backend {text} is up again, its check says");
+                self.log.say(Level::Notice, &message);
             }
             HealthChange::WentDown { .. } => {
                 let why = fault.map(CheckFault::to_string).unwrap_or_default();
                 self.address.set_trouble(Some(&why));
-                let words = format!("{name}: backend {text} is down, its check says: {why}");
-                self.log.say(Level::Error, &words);
+                let message = format!("{name}: backend {text} is down, its check says: {why}");
+                self.log.say(Level::Error, &message);
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::SupervisorLog;
-use super::port::Seat;
+use super::port::PortShare;
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::spec::{BackendAddress, SpawnSpec};
@@ -35,7 +35,7 @@ pub(super) struct Group {
     pub(super) alive: Cell<u32>,
     pub(super) is_broken: Cell<bool>,
     /// Its socket's seat at a port. Dropped with the group, after its processes.
-    pub(super) seat: Option<Rc<Seat>>,
+    pub(super) share: Option<Rc<PortShare>>,
 }
 
 impl Group {

@@ -51,7 +51,7 @@ pub(super) async fn follow(
 }
 
 fn log_change(upstream: &Upstream, name: &str, standing: &Standing, log: &SupervisorLog) {
-    let (level, words) = match standing {
+    let (level, text) = match standing {
         Standing::Pending => return,
         Standing::Fresh => (Level::Notice, "is resolved".to_owned()),
         Standing::Stale(error) => {
@@ -61,5 +61,5 @@ fn log_change(upstream: &Upstream, name: &str, standing: &Standing, log: &Superv
             (Level::Error, format!("has no address, it cannot be resolved: {error}"))
         }
     };
-    log.say(level, &format!("{}: backend {name} {words}", upstream.spec.name));
+    log.say(level, &format!("{}: backend {name} {text}", upstream.spec.name));
 }

@@ -22,14 +22,17 @@ pub(super) struct Port {
 
 /// A socket's seat at its port. Dropping it, after the program's processes have ended, stops the
 /// socket, even if leftover processes hold it open.
-pub(super) struct Seat {
+pub(super) struct PortShare {
     port: Rc<Port>,
     number: u64,
 }
 
 impl Port {
     /// Listens on a port that has no other listener.
-    pub(super) fn bind(address: SocketAddr, backlog: i32) -> io::Result<(BoundSocket, Rc<Seat>)> {
+    pub(super) fn bind(
+        address: SocketAddr,
+        backlog: i32,
+    ) -> io::Result<(BoundSocket, Rc<PortShare>)> {
         // With a shared port, bind would succeed beside another server, too.
         BoundSocket::refuse_taken(address, &BindOptions::default())?;
         let port = Self { sockets: RefCell::default(), current: Cell::new(0), next: Cell::new(0) };
@@ -40,12 +43,12 @@ impl Port {
         self: Rc<Self>,
         address: SocketAddr,
         backlog: i32,
-    ) -> io::Result<(BoundSocket, Rc<Seat>)> {
+    ) -> io::Result<(BoundSocket, Rc<PortShare>)> {
         let options = BindOptions { backlog, reuse_port: true, ..BindOptions::default() };
         let socket = BoundSocket::bind(&BindSpec::Inet(address), &options)?;
         let number = self.next.replace(self.next.get() + 1);
         self.sockets.borrow_mut().push((number, socket.try_clone()?));
-        Ok((socket, Rc::new(Seat { port: self, number })))
+        Ok((socket, Rc::new(PortShare { port: self, number })))
     }
 
     /// Directs connections to the current socket.
@@ -59,10 +62,10 @@ impl Port {
     }
 }
 
-impl Seat {
+impl PortShare {
     /// Listens beside the socket of this seat, which keeps getting the connections. Returns `None`
     /// if that is impossible.
-    pub(super) fn add_beside(&self, backlog: i32) -> Option<(BoundSocket, Rc<Seat>)> {
+    pub(super) fn add_beside(&self, backlog: i32) -> Option<(BoundSocket, Rc<PortShare>)> {
         let address = {
             let sockets = self.port.sockets.borrow();
             let (_, first) = sockets.first()?;
@@ -80,7 +83,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for PortShare {
     fn drop(&mut self) {
         let mut sockets = self.port.sockets.borrow_mut();
         if let Some(place) = sockets.iter().position(|(number, _)| *number == self.number) {

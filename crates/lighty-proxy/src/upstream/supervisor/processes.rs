@@ -15,7 +15,7 @@ use lighty_io::threads::{keep, panics};
 use tokio::sync::watch;
 
 use super::group::Group;
-use super::port::{Port, Seat};
+use super::port::{Port, PortShare};
 use super::{SupervisorLog, process};
 use crate::upstream::Upstream;
 use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
@@ -73,7 +73,7 @@ impl Processes {
     pub(super) fn commit(&mut self, naming: u64) -> Result<(), StartError> {
         let mut failed = None;
         for group in self.groups.iter().filter(|group| group.naming.get() == naming) {
-            if let Some(Err(error)) = group.seat.as_ref().map(|seat| seat.take_over()) {
+            if let Some(Err(error)) = group.share.as_ref().map(|share| share.take_over()) {
                 let text = format!("{}: cannot take over its port: {error}", group.text);
                 failed = Some(StartError(text));
             }
@@ -126,7 +126,8 @@ impl Processes {
     ) -> Result<Rc<Group>, StartError> {
         let name = &upstream.spec.name;
         let failed = |error: std::io::Error| StartError(format!("{name}: {error}"));
-        let (socket, file, seat) = listen(backend, spawn.listen_backlog, before).map_err(failed)?;
+        let (socket, file, share) =
+            listen(backend, spawn.listen_backlog, before).map_err(failed)?;
         let group = Rc::new(Group {
             log: self.log.clone(),
             text: format!("{name}: {}", first_word(spawn)),
@@ -141,7 +142,7 @@ impl Processes {
             tasks: RefCell::default(),
             alive: Cell::new(0),
             is_broken: Cell::new(false),
-            seat,
+            share,
         });
         group.start().await.map_err(failed)?;
         self.groups.push(Rc::clone(&group));
@@ -168,7 +169,7 @@ fn first_word(spawn: &SpawnSpec) -> &str {
 }
 
 /// The socket that a program accepts from, its file, and its seat at a port.
-type Listening = (BoundSocket, Option<SocketFile>, Option<Rc<Seat>>);
+type Listening = (BoundSocket, Option<SocketFile>, Option<Rc<PortShare>>);
 
 /// Listens for a program. If another one runs at the address, the new socket listens beside it and
 /// takes its address on commit. So each program has a queue of its own, and none ends with
@@ -181,21 +182,22 @@ fn listen(
     let address = &backend.address;
     let Some(before) = before else {
         if let BackendAddress::Inet(address) = address {
-            let (socket, seat) = Port::bind(*address, backlog)?;
-            return Ok((socket, None, Some(seat)));
+            let (socket, share) = Port::bind(*address, backlog)?;
+            return Ok((socket, None, Some(share)));
         }
         let socket = bind(address, backlog)?;
         let file = socket.socket_file();
         return Ok((socket, file, None));
     };
-    if let Some((socket, seat)) = before.seat.as_ref().and_then(|seat| seat.add_beside(backlog)) {
-        return Ok((socket, None, Some(seat)));
+    if let Some((socket, share)) = before.share.as_ref().and_then(|share| share.add_beside(backlog))
+    {
+        return Ok((socket, None, Some(share)));
     }
     if let Some(socket) = bind_beside(address, backlog) {
         let file = socket.socket_file();
         return Ok((socket, file, None));
     }
-    Ok((before.socket.try_clone()?, None, before.seat.clone()))
+    Ok((before.socket.try_clone()?, None, before.share.clone()))
 }
 
 /// Binds a unix socket beside that of a running program. Returns `None` if it has no file.

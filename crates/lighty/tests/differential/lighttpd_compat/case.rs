@@ -220,8 +220,8 @@ pub(crate) fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
 fn fields(given: &[&str], version: &str, method: &str, body: Option<&[u8]>) -> String {
     let names = |name: &str| {
         given.iter().any(|field| {
-            let told = field.trim_start_matches('!').split(':').next().unwrap_or("");
-            told.trim().eq_ignore_ascii_case(name)
+            let reported = field.trim_start_matches('!').split(':').next().unwrap_or("");
+            reported.trim().eq_ignore_ascii_case(name)
         })
     };
     let mut lines = String::new();

@@ -88,12 +88,12 @@ pub(crate) fn compare(
             (Ok(theirs), Ok(ours)) => findings.extend(pair(theirs, ours, to_head, loose)),
             (Err(_), Err(_)) => {}
             (theirs, ours) => {
-                let said = |answer: &Result<Response, String>| match answer {
+                let printed = |answer: &Result<Response, String>| match answer {
                     Ok(answer) => answer.status.to_string(),
                     Err(error) => format!("none ({error})"),
                 };
                 let what = "answers".to_owned();
-                findings.push(Finding { what, lighttpd: said(theirs), lighty: said(ours) });
+                findings.push(Finding { what, lighttpd: printed(theirs), lighty: printed(ours) });
             }
         }
     }

@@ -95,11 +95,12 @@ const LEFT_OUT: [&str; 7] = [
 impl EchoedRequest {
     /// Head and body; with `cgi` the status is a header field.
     pub(crate) fn response(&self, cgi: bool) -> (String, Vec<u8>) {
-        if let Some((_, said)) = self.query.split_once("say=") {
-            let said = decoded(said);
-            let at = said.windows(2).position(|two| two == b"\n\n").map_or(said.len(), |at| at + 2);
-            let head = String::from_utf8_lossy(&said[..at]).replace('\n', "\r\n");
-            let body = said[at..].to_vec();
+        if let Some((_, output)) = self.query.split_once("say=") {
+            let output = decoded(output);
+            let at =
+                output.windows(2).position(|two| two == b"\n\n").map_or(output.len(), |at| at + 2);
+            let head = String::from_utf8_lossy(&output[..at]).replace('\n', "\r\n");
+            let body = output[at..].to_vec();
             if cgi {
                 return (head, body);
             }
@@ -167,9 +168,9 @@ fn read_http(stream: &mut TcpStream) -> std::io::Result<EchoedRequest> {
     let mut lines = head.trim_end().split("\r\n");
     let line = lines.next().unwrap_or("");
     let mut seen = EchoedRequest::default();
-    let asked = line.rsplit_once(' ').map_or(line, |(asked, _)| asked);
-    seen.variables.insert("(asked)".to_owned(), asked.to_owned());
-    seen.query = asked.split_once('?').map_or("", |(_, query)| query).to_owned();
+    let requested = line.rsplit_once(' ').map_or(line, |(requested, _)| requested);
+    seen.variables.insert("(asked)".to_owned(), requested.to_owned());
+    seen.query = requested.split_once('?').map_or("", |(_, query)| query).to_owned();
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let all = seen.variables.entry(name.to_ascii_lowercase()).or_default();
         let part = if all.is_empty() { "" } else { " + " };

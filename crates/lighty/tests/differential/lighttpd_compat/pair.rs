@@ -114,14 +114,14 @@ fn port() -> Port {
 impl Side {
     /// Starts the server, with another port if another process has taken its port in between.
     fn start(case: &Case, which: Which, binary: PathBuf) -> Result<Self, String> {
-        let mut said = String::new();
+        let mut output = String::new();
         for _ in 0..4 {
             match Self::try_start(case, which, binary.clone()) {
-                Err(error) if error.contains("ddress already in use") => said = error,
+                Err(error) if error.contains("ddress already in use") => output = error,
                 done => return done,
             }
         }
-        Err(said)
+        Err(output)
     }
 
     fn try_start(case: &Case, which: Which, binary: PathBuf) -> Result<Self, String> {
@@ -209,8 +209,8 @@ impl Side {
             let text = std::fs::read(&path).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-            let asked = whole.filter(|line| !line.contains("OPTIONS *"));
-            lines = asked.map(|line| self.own(line.trim_end())).collect();
+            let requested = whole.filter(|line| !line.contains("OPTIONS *"));
+            lines = requested.map(|line| self.own(line.trim_end())).collect();
             lines.len() >= count
         });
         lines

@@ -474,11 +474,12 @@ fn findings(case: &Case, pair: &ServerPair, wish: &Wish, known: &KnownDifference
         (Ok(theirs), Ok(ours)) => (theirs, ours),
         (Err(_), Err(_)) => return Vec::new(),
         (theirs, ours) => {
-            let said = |side: &Result<_, String>| side.as_ref().err().cloned().unwrap_or_default();
+            let printed =
+                |side: &Result<_, String>| side.as_ref().err().cloned().unwrap_or_default();
             return vec![Finding {
                 what: "start".into(),
-                lighttpd: said(theirs),
-                lighty: said(ours),
+                lighttpd: printed(theirs),
+                lighty: printed(ours),
             }];
         }
     };

@@ -242,14 +242,14 @@ fn a_file_that_no_filter_is_for_is_for_one_under_another_type() {
 
 #[test]
 fn values_without_a_meaning_are_warned_of() {
-    for (line, words) in [
+    for (line, message) in [
         ("deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 12 )", "is at most 11"),
         ("deflate.params = ( \"BROTLI_PARAM_QALITY\" => 2 )", "BROTLI_PARAM_QUALITY"),
         ("deflate.max-loadavg = \"high\"", "3.50"),
     ] {
         let (code, out, error) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{line}: as in lighttpd");
-        assert!(format!("{out}{error}").contains(words), "{line}: {out}{error}");
+        assert!(format!("{out}{error}").contains(message), "{line}: {out}{error}");
     }
     // Same result as lighttpd.
     let line = "deflate.allowed-encodings = ( \"gzip\", \"gzipp\" )";

@@ -87,8 +87,8 @@ fn a_cache_that_cannot_be_written_is_done_without() {
 #[test]
 fn missing_cache_directory_is_made() {
     let setup = setup().config("deflate.cache-dir = \"@DIR@/cache/deflate\"");
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(code == 0 && !said.contains("cache"), "{said}");
+    let (code, _, output) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 0 && !output.contains("cache"), "{output}");
     let cache = setup.directory().join("cache/deflate");
     let server = setup.start();
     assert_eq!(accepting(&server, "/large.html", "gzip").field("Content-Encoding"), Some("gzip"));

@@ -15,10 +15,10 @@ fn urls(server: &Server) -> tempfile::NamedTempFile {
     file
 }
 
-fn expect_fetches(words: &str) {
-    assert!(words.starts_with("50 fetches, 5 max parallel, 500 bytes, in "), "{words}");
+fn expect_fetches(message: &str) {
+    assert!(message.starts_with("50 fetches, 5 max parallel, 500 bytes, in "), "{message}");
     for line in ["10 mean bytes/connection", "HTTP response codes:", "  code 200 -- 50"] {
-        assert!(words.lines().any(|one| one == line), "{line}: {words}");
+        assert!(message.lines().any(|one| one == line), "{line}: {message}");
     }
 }
 
@@ -42,13 +42,13 @@ fn its_command_line_is_understood() {
     expect_fetches(&text(&called.expect("http_load")));
     let rate = text(&load(&["-rate", "100", "-fetches", "30", "-checksum", path]));
     assert!(rate.starts_with("30 fetches, ") && rate.contains("code 200 -- 30"), "{rate}");
-    for (arguments, words) in [
+    for (arguments, message) in [
         (&["-parallel", "5", path][..], "usage: http_load"),
         (&["-parallel", "5", "-fetches", "9", "-throttle", path], "-throttle is an option"),
         (&["-parallel", "5", "-fetches", "9", "/nonexistent"], "/nonexistent: No such file"),
     ] {
         let output = load(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(message), "{arguments:?}: {printed}");
     }
 }

@@ -55,13 +55,13 @@ fn over_tls_it_is_chosen_or_it_is_said_that_it_is_not() {
     assert!(is_well && value["responses"] == 100, "{value}");
     let without = secure("server.feature-flags = ( \"server.h2proto\" => \"disable\" )");
     let url = format!("https://localhost:{}/a.txt", without.address().port());
-    let words = text(&load(&[&url, "-k", "--http2", "-n", "1"]));
-    assert!(words.contains("1 handshakes failed: it does not choose HTTP/2"), "{words}");
+    let message = text(&load(&[&url, "-k", "--http2", "-n", "1"]));
+    assert!(message.contains("1 handshakes failed: it does not choose HTTP/2"), "{message}");
 }
 
 #[test]
 fn bodies_are_sent_within_windows() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let server = before(&backend).start();
     let body = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(body.path(), vec![b'y'; 400_000]).expect("written");
@@ -128,7 +128,7 @@ const HEADERS: u8 = 1;
 fn a_server_that_takes_nothing_ends_the_run_with_its_name() {
     let refused = |stream: &[u8]| [&[0, 0, 4, 3, 0], stream, &[0, 0, 0, 7]].concat();
     let leaves = |_: &[u8]| [&[0, 0, 8, 7, 0, 0, 0, 0, 0][..], &[0; 8]].concat();
-    for (server, words) in [
+    for (server, message) in [
         (answering(HEADERS, refused, SETTINGS), "streams reset"),
         (answering(HEADERS, leaves, SETTINGS), "streams reset"),
         (answering(HEADERS, refused, NO_STREAMS), "responses timed out"),
@@ -136,7 +136,7 @@ fn a_server_that_takes_nothing_ends_the_run_with_its_name() {
         let url = format!("http://{}/", server.name());
         let more = ["--http2", "-m", "4", "-c", "1", "-n", "6", "--timeout", "1"];
         let (value, is_well) = measured(&[&[&*url], &more[..]].concat());
-        assert!(!is_well && value["failures"][words].as_u64() >= Some(1), "{words}: {value}");
+        assert!(!is_well && value["failures"][message].as_u64() >= Some(1), "{message}: {value}");
         assert_eq!(value["responses"], 0, "{value}");
     }
 }
@@ -164,6 +164,6 @@ fn a_stream_that_is_refused_is_asked_again_three_times() {
 fn a_request_that_cannot_be_sent_ends_by_itself() {
     let server = lighty!().file("a.txt", "0123456789").start();
     let url = format!("http://{}/a.txt", server.address());
-    let words = text(&load(&[&url, "--http2", "-H", "Host: a b", "-n", "3", "-c", "1"]));
-    assert!(words.contains("3 responses that are not HTTP: "), "{words}");
+    let message = text(&load(&[&url, "--http2", "-H", "Host: a b", "-n", "3", "-c", "1"]));
+    assert!(message.contains("3 responses that are not HTTP: "), "{message}");
 }

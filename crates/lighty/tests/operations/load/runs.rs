@@ -11,8 +11,8 @@ use super::{lighty_binary, load, measured, text};
 #[test]
 fn a_run_that_is_told_to_end_says_what_there_is() {
     let backend = Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            match asked.target() {
+        while let Some(seen) = peer.request() {
+            match seen.target() {
                 "/hangs" => drop(peer.hang()),
                 _ => drop(peer.answer("x")),
             }
@@ -28,12 +28,12 @@ fn a_run_that_is_told_to_end_says_what_there_is() {
         .spawn()
         .expect("lighty load");
     // Both connections hang sooner or later.
-    assert!(wait_until(Duration::from_secs(30), || backend.asked_for("/hangs").len() == 2));
+    assert!(wait_until(Duration::from_secs(30), || backend.requests_for("/hangs").len() == 2));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
     let output = child.wait_with_output().expect("it ends");
-    let words = text(&output);
-    assert!(words.contains(" responses in "), "{words}");
+    let message = text(&output);
+    assert!(message.contains(" responses in "), "{message}");
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn a_run_has_a_picture() {
     assert!(drawn.starts_with("<svg ") && drawn.trim_end().ends_with("</svg>"), "{drawn}");
     assert!(drawn.contains("200 responses") && !drawn.contains("NaN"), "{drawn}");
     let output = load(&[&url, "-n", "200", "--plot", "/nonexistent/run.svg"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("/nonexistent/run.svg: No such file"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("/nonexistent/run.svg: No such file"), "{printed}");
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn runs_are_compared() {
     };
     let quick = write("quick.json", Duration::ZERO);
     let slow = write("slow.json", Duration::from_millis(100));
-    let words = text(&load(&["compare", &quick, &slow]));
+    let message = text(&load(&["compare", &quick, &slow]));
     let row = |name: &str| {
-        let found = words.lines().find(|line| line.starts_with(name));
-        found.unwrap_or_else(|| panic!("{name}: {words}")).to_owned()
+        let found = message.lines().find(|line| line.starts_with(name));
+        found.unwrap_or_else(|| panic!("{name}: {message}")).to_owned()
     };
-    assert!(words.contains("The runs differ in url"), "{words}");
-    assert!(row("50 %").ends_with(": worse") && row("mean").ends_with(": worse"), "{words}");
+    assert!(message.contains("The runs differ in url"), "{message}");
+    assert!(row("50 %").ends_with(": worse") && row("mean").ends_with(": worse"), "{message}");
     assert!(text(&load(&["compare", &slow, &slow])).contains(": noise"));
     for (name, content) in [("none", None), ("other", Some("{}")), ("text", Some("x"))] {
         let path = directory.path().join(name);
@@ -82,8 +82,8 @@ fn runs_are_compared() {
             std::fs::write(&path, content).expect("written");
         }
         let output = load(&["compare", &quick, path.to_str().expect("UTF-8")]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(name), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(name), "{printed}");
     }
 }
 
@@ -132,11 +132,11 @@ fn a_run_of_which_half_hangs_is_not_better() {
     // An older run does not report the waiting time of its requests.
     let rows = [("half.json", &half, &["99 %", "failed"][..]), ("older.json", &older, &["failed"])];
     for (name, value, rows) in rows {
-        let words = text(&load(&["compare", &whole, &write(name, value)]));
-        assert!(!words.contains(": better"), "{words}");
+        let message = text(&load(&["compare", &whole, &write(name, value)]));
+        assert!(!message.contains(": better"), "{message}");
         for row in rows {
-            let row = words.lines().find(|line| line.starts_with(row)).expect("a row");
-            assert!(row.ends_with(": worse"), "{words}");
+            let row = message.lines().find(|line| line.starts_with(row)).expect("a row");
+            assert!(row.ends_with(": worse"), "{message}");
         }
     }
 }

@@ -22,7 +22,7 @@ fn basic_authentication() {
 #[test]
 fn allow_list() {
     let trial = Recipe::new("ip-allow-list").file("srv/www/admin/index.html", "admin\n").run();
-    let told = |ip: &str, block: &str| {
+    let reported = |ip: &str, block: &str| {
         let file = trial.path("allow.conf");
         let page = super::page::Page::read("ip-allow-list");
         let mut texts = page.blocks.iter().map(|block| &block.text);
@@ -34,7 +34,7 @@ fn allow_list() {
     for target in ["/%61dmin/", "//admin/", "/x/../admin/"] {
         let from_outside =
             format!("lighty explain -f allow.conf --from 203.0.113.9 'http://{HOST}{target}'");
-        assert!(told("203.0.113.9", "10.0.0.0/8") && trial.sh(&from_outside).contains("403"));
+        assert!(reported("203.0.113.9", "10.0.0.0/8") && trial.sh(&from_outside).contains("403"));
     }
     for (ip, is_refused) in [
         ("10.1.2.3", false),
@@ -43,10 +43,10 @@ fn allow_list() {
         ("203.0.113.9", true),
         ("2001:db9::7", true),
     ] {
-        assert_eq!(told(ip, "10.0.0.0/8"), is_refused, "{ip}");
+        assert_eq!(reported(ip, "10.0.0.0/8"), is_refused, "{ip}");
     }
     for (ip, is_refused) in [("203.0.113.9", true), ("198.51.100.7", true), ("10.1.2.3", false)] {
-        assert_eq!(told(ip, "198.51.100.7"), is_refused, "{ip}");
+        assert_eq!(reported(ip, "198.51.100.7"), is_refused, "{ip}");
     }
 }
 
@@ -64,9 +64,9 @@ fn links_that_expire() {
 }
 
 /// Authelia's responses: requests with a session pass, others are redirected to the login.
-fn authelia(asked: &RequestSeen) -> Vec<u8> {
-    assert_eq!(asked.line(), "GET /api/authz/forward-auth HTTP/1.1");
-    let field = |name: &str| asked.field(name).unwrap_or_default();
+fn authelia(seen: &RequestSeen) -> Vec<u8> {
+    assert_eq!(seen.line(), "GET /api/authz/forward-auth HTTP/1.1");
+    let field = |name: &str| seen.field(name).unwrap_or_default();
     if field("Cookie").contains("authelia_session=valid") {
         return answer("200 OK", "Remote-User: kim\r\nRemote-Email: kim@example.org\r\n", "");
     }
@@ -87,20 +87,20 @@ fn forward_authentication() {
     let forged = "Cookie: authelia_session=valid\r\nRemote-User: root\r\nRemote_User: root\r\n\
                   Remote-Groups: admins\r\nRemote_Groups: admins\r\n";
     assert_eq!(trial.get_with(host, "/report", forged).status, 200);
-    let asked = app.asked_for("/report").pop().expect("a request");
-    assert_eq!(asked.field("Remote-User"), Some("kim"));
-    assert_eq!(asked.field("Remote-Email"), Some("kim@example.org"));
-    assert!(!asked.head.contains("root") && !asked.head.contains("admins"), "{}", asked.head);
+    let seen = app.requests_for("/report").pop().expect("a request");
+    assert_eq!(seen.field("Remote-User"), Some("kim"));
+    assert_eq!(seen.field("Remote-Email"), Some("kim@example.org"));
+    assert!(!seen.head.contains("root") && !seen.head.contains("admins"), "{}", seen.head);
     assert_eq!(trial.get(host, "/report").status, 302);
-    assert_eq!(app.asked_for("/report").len(), 1, "a stranger's request does not pass");
+    assert_eq!(app.requests_for("/report").len(), 1, "a stranger's request does not pass");
     drop(service);
     assert_eq!(trial.get_with(host, "/report", forged).status, 503);
-    assert_eq!(app.asked_for("/report").len(), 1, "nobody passes without the service");
+    assert_eq!(app.requests_for("/report").len(), 1, "nobody passes without the service");
 }
 
-fn oauth2_proxy(asked: &RequestSeen) -> Vec<u8> {
-    let cookie = asked.field("Cookie").unwrap_or_default();
-    match asked.target() {
+fn oauth2_proxy(seen: &RequestSeen) -> Vec<u8> {
+    let cookie = seen.field("Cookie").unwrap_or_default();
+    match seen.target() {
         "/oauth2/auth" if cookie.contains("_oauth2_proxy=valid") => {
             answer("202 Accepted", "X-Auth-Request-User: kim\r\n", "")
         }
@@ -120,27 +120,27 @@ fn login_by_oauth2_proxy() {
     let forged = "Cookie: _oauth2_proxy=valid\r\nX-Auth-Request-User: root\r\n\
                   X-Auth-Request-Email: root@example.org\r\n";
     assert_eq!(trial.get_with(host, "/mail", forged).status, 200);
-    let asked = app.asked_for("/mail").pop().expect("a request");
-    assert_eq!(asked.field("X-Auth-Request-User"), Some("kim"));
-    assert_eq!(asked.field("X-Auth-Request-Email"), None);
+    let seen = app.requests_for("/mail").pop().expect("a request");
+    assert_eq!(seen.field("X-Auth-Request-User"), Some("kim"));
+    assert_eq!(seen.field("X-Auth-Request-Email"), None);
     is(&trial, (host, "/oauth2/sign_in?rd=/mail"), 200, "login /oauth2/sign_in?rd=/mail");
     for target in ["/oauth2/../mail", "/oauth2/%2e%2e/mail", "/oauth2/..%2fmail", "//mail"] {
         assert_eq!(trial.get(host, target).status, 302, "{target}");
     }
-    assert_eq!(app.asked().len(), 2, "no stranger passes by another spelling");
+    assert_eq!(app.requests().len(), 2, "no stranger passes by another spelling");
     let response = trial.get(host, "/a?b=1&c=2");
     assert_eq!(response.field("Location"), Some("/oauth2/sign_in?rd=/a?b=1%26c=2"));
 }
 
 #[test]
 fn cors() {
-    let app = Backend::replying(|asked| match asked.target() {
+    let app = Backend::replying(|seen| match seen.target() {
         "/api/none" => answer("404 Not Found", "", "none"),
         "/api/own" => answer("200 OK", "Vary: Accept\r\nAccess-Control-Allow-Origin: *\r\n", ""),
         target => answer("200 OK", "", target),
     });
     let trial = Recipe::new("cors").backend("127.0.0.1:3000", app.address()).run();
-    assert!(app.asked().iter().all(|asked| asked.method() == "GET"), "preflights do not pass");
+    assert!(app.requests().iter().all(|seen| seen.method() == "GET"), "preflights do not pass");
     let host = "api.example.org";
     let ask = |target: &str, origin: &str| {
         let response = trial.get_with(host, target, &format!("Origin: {origin}\r\n"));

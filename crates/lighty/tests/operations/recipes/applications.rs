@@ -15,8 +15,8 @@ const HOST: &str = "www.example.org";
 
 /// Responds with method and target.
 pub(super) fn echo() -> Backend {
-    Backend::replying(|asked| {
-        answer("200 OK", "", &format!("{} {}\n", asked.method(), asked.target()))
+    Backend::replying(|seen| {
+        answer("200 OK", "", &format!("{} {}\n", seen.method(), seen.target()))
     })
 }
 
@@ -125,16 +125,16 @@ fn reverse_proxy() {
     let recipe = recipe.replace("unix:/run/app/gunicorn.sock", app.address());
     let trial = recipe.file("srv/app/public/static/app.css", "body {}\n").run();
     is(&trial, ("app.example.org", "/users?page=2"), 200, "GET /users?page=2\n");
-    let asked = app.asked_for("/users?page=2").pop().expect("a request");
-    assert_eq!(asked.field("Host"), Some("app.example.org"));
-    assert_eq!(asked.field("X-Forwarded-For"), Some("127.0.0.1"));
-    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
-    assert_eq!(asked.field("X-Forwarded-Host"), Some("app.example.org"));
+    let seen = app.requests_for("/users?page=2").pop().expect("a request");
+    assert_eq!(seen.field("Host"), Some("app.example.org"));
+    assert_eq!(seen.field("X-Forwarded-For"), Some("127.0.0.1"));
+    assert_eq!(seen.field("X-Forwarded-Proto"), Some("http"));
+    assert_eq!(seen.field("X-Forwarded-Host"), Some("app.example.org"));
 }
 
 #[test]
 fn an_application_beneath_a_path() {
-    let app = Backend::replying(|asked| match asked.target() {
+    let app = Backend::replying(|seen| match seen.target() {
         "/private" => answer("302 Found", "Location: /login\r\nSet-Cookie: id=7; Path=/\r\n", ""),
         target => answer("200 OK", "", target),
     });
@@ -187,8 +187,8 @@ fn django() {
     is(&trial, (HOST, "/media/kim.jpg"), 200, "kim\n");
     is(&trial, (HOST, "/admin/?a=%20"), 200, "GET /admin/?a=%20\n");
     is(&trial, (HOST, "/staticfiles"), 200, "GET /staticfiles\n");
-    let asked = app.asked_for("/staticfiles").pop().expect("a request");
-    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
+    let seen = app.requests_for("/staticfiles").pop().expect("a request");
+    assert_eq!(seen.field("X-Forwarded-Proto"), Some("http"));
 }
 
 #[test]

@@ -78,8 +78,8 @@ fn rate_limit() {
 fn upload_limits() {
     let app = echo();
     let _trial = Recipe::new("upload-limits").backend("127.0.0.1:3000", app.address()).run();
-    let asked = app.asked();
-    let [upload] = &asked[..] else { panic!("{} requests passed", asked.len()) };
+    let seen = app.requests();
+    let [upload] = &seen[..] else { panic!("{} requests passed", seen.len()) };
     assert_eq!((upload.target(), upload.body.len()), ("/upload/", 2_000_000));
 }
 
@@ -104,7 +104,7 @@ fn exact_paths() {
         is(&trial, ("s3.example.org", target), 200, &format!("GET {target}\n"));
     }
     // The page's table lists these paths after the default normalization.
-    let app = Backend::replying(|asked| answer("200 OK", "", asked.target()));
+    let app = Backend::replying(|seen| answer("200 OK", "", seen.target()));
     let server = lighty_testkit::lighty!().in_front_of(&app.name()).start();
     let normal = [
         ("/bucket/a//b", "/bucket/a/b"),

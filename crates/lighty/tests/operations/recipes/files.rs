@@ -44,7 +44,7 @@ fn compression() {
 
 #[test]
 fn error_pages() {
-    let app = Backend::replying(|asked| match asked.target() {
+    let app = Backend::replying(|seen| match seen.target() {
         "/app/broken" => answer("500 So", "", "details of the application"),
         _ => answer("200 OK", "", "fine"),
     });

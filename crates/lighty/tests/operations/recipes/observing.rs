@@ -175,14 +175,14 @@ fn tracing() {
         .backend("127.0.0.1:3000", app.address())
         .replace("127.0.0.1:4318", collector.address())
         .run();
-    let asked = app.asked_for("/checkout/pay").pop().expect("a request");
-    let parent = asked.field("traceparent").expect("a trace");
+    let seen = app.requests_for("/checkout/pay").pop().expect("a request");
+    let parent = seen.field("traceparent").expect("a trace");
     let trace = parent.split('-').nth(1).expect("its id");
     assert!(parent.ends_with("-01"), "it is recorded: {parent}");
-    assert!(asked.field("X-Request-Id").is_some());
+    assert!(seen.field("X-Request-Id").is_some());
     let spans = || {
-        collector.asked_for("/v1/traces").iter().any(|asked| {
-            let text = String::from_utf8_lossy(&asked.body);
+        collector.requests_for("/v1/traces").iter().any(|seen| {
+            let text = String::from_utf8_lossy(&seen.body);
             text.contains(trace) && text.contains("\"front\"") && text.contains("/checkout/pay")
         })
     };

@@ -236,8 +236,8 @@ impl Trial {
         write_file(&file, recipe.configuration(&block.text));
         let mut check = Command::new(recipe.path("bin/lighty"));
         let output = check.args(["-tt", "--strict", "-f"]).arg(&file).output().expect("lighty");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}:{}: {told}", recipe.name, block.line);
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}:{}: {reported}", recipe.name, block.line);
         let rest = &recipe.page.blocks[index + 1..];
         let mut rest = rest.iter().map(|block| &block.kind);
         let next = rest.find(|kind| matches!(kind, FenceKind::Configuration | FenceKind::Commands));

@@ -72,13 +72,13 @@ fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
 }
 
 /// Sends requests on one connection until `stop`, and counts them.
-fn keep_asking(address: SocketAddr, stop: &AtomicBool, asked: &AtomicUsize) {
+fn keep_asking(address: SocketAddr, stop: &AtomicBool, requested: &AtomicUsize) {
     let mut client = Client::tcp(address);
     while !stop.load(Ordering::Relaxed) {
         for (target, body) in [("/a", "static"), ("/p", "proxied")] {
             ask(&mut client, target, body);
         }
-        asked.fetch_add(1, Ordering::Relaxed);
+        requested.fetch_add(1, Ordering::Relaxed);
         // A steady load, not a full machine.
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -118,12 +118,12 @@ fn reload_after_reload_loses_and_keeps_nothing() {
     let large = vec![b'x'; LARGE];
     let files: [(&str, &[u8]); 2] = [("a", b"static"), ("large", &large)];
     let site = ReloadSite::start(WORKERS, &lines(&echo, &quiet, 0), &files);
-    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
+            let (stop, requested) = (Arc::clone(&stop), Arc::clone(&requested));
             let address = site.server.address();
-            std::thread::spawn(move || keep_asking(address, &stop, &asked))
+            std::thread::spawn(move || keep_asking(address, &stop, &requested))
         })
         .collect();
     let mut sockets: Vec<Client> = (0..SOCKETS).map(|_| upgraded(&site)).collect();
@@ -153,8 +153,8 @@ fn reload_after_reload_loses_and_keeps_nothing() {
     for (at, mut download) in downloads.into_iter().enumerate() {
         assert_eq!(taken[at] + download.read_to_end().0.len(), LARGE, "download {at}");
     }
-    let asked = asked.load(Ordering::Relaxed);
-    println!("{count} reloads, {asked} rounds, at least {least:?} KiB");
+    let requested = requested.load(Ordering::Relaxed);
+    println!("{count} reloads, {requested} rounds, at least {least:?} KiB");
     assert!(least[9] <= least[1] + GROWTH_KIB_MAX, "at least {least:?} KiB in each tenth");
     assert_eq!(quiet.opened(), 1, "the pool was kept");
     expect_counter(&site, &lines(&echo, &quiet, 0), &quiet, count);

@@ -58,23 +58,23 @@ fn a_signal_reloads_as_well() {
 fn what_is_wrong_is_reported_and_changes_nothing() {
     let site = start("server.tag = \"one\"\naccesslog.filename = \"@DIR@/one.log\"");
     let lines = "server.tag = \"two\"\nserver.no-such = 1\n$HTTP[\"host\"] == \"a\" {\n";
-    let said = site.refuse(lines);
-    assert!(said.contains("lighty.conf:"), "{said}");
+    let output = site.refuse(lines);
+    assert!(output.contains("lighty.conf:"), "{output}");
     assert_eq!(site.tag(), "one");
-    let said = site.refuse("server.tag = \"two\"\naccesslog.filename = \"@DIR@/none/b.log\"");
-    assert!(said.contains("accesslog.filename") && said.contains("none/b.log"), "{said}");
+    let output = site.refuse("server.tag = \"two\"\naccesslog.filename = \"@DIR@/none/b.log\"");
+    assert!(output.contains("accesslog.filename") && output.contains("none/b.log"), "{output}");
     assert_eq!(site.tag(), "one");
     std::fs::remove_file(site.server.directory().join("lighty.conf")).expect("removed");
-    let said = site.refused();
-    assert!(said.contains("lighty.conf"), "{said}");
+    let output = site.refused();
+    assert!(output.contains("lighty.conf"), "{output}");
     assert_eq!(site.tag(), "one");
 }
 
 #[test]
 fn a_document_root_that_is_not_there_is_refused() {
     let site = start("server.tag = \"one\"");
-    let said = site.refuse("server.tag = \"two\"\nserver.document-root := \"/nonexistent\"");
-    assert!(said.contains("server.document-root = \"/nonexistent\""), "{said}");
+    let output = site.refuse("server.tag = \"two\"\nserver.document-root := \"/nonexistent\"");
+    assert!(output.contains("server.document-root = \"/nonexistent\""), "{output}");
     assert_eq!(site.tag(), "one");
 }
 
@@ -129,8 +129,8 @@ fn a_server_that_stops_refuses_to_reload() {
     assert_eq!(download.response_head().status, 200);
     site.server.signal(Signal::INT);
     site.server.await_log("graceful stop");
-    let said = site.refused();
-    assert!(said.contains("the server is stopping"), "{said}");
+    let output = site.refused();
+    assert!(output.contains("the server is stopping"), "{output}");
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn what_needs_a_restart_is_named() {
         ("server.syslog-facility = \"local1\"", "server.syslog-facility"),
         ("server.pid-file := \"@DIR@/other.pid\"", "server.pid-file"),
     ] {
-        let said = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
+        let output = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
         let want = format!("changed, but needs a restart: {name}");
-        assert!(said.contains(&want), "{lines}: {said}");
+        assert!(output.contains(&want), "{lines}: {output}");
         assert_eq!(site.tag(), "one", "{lines}");
     }
 }
@@ -250,8 +250,8 @@ fn the_error_log_moves() {
     site.change("server.errorlog = \"@DIR@/two.log\"");
     let moved = || log("two.log").contains("reloaded: generation 1");
     assert!(wait_until(PATIENCE, moved), "{}", log("two.log"));
-    let said = site.refuse("server.errorlog = \"@DIR@/none/three.log\"");
-    assert!(said.contains("none/three.log\": No such file"), "{said}");
+    let output = site.refuse("server.errorlog = \"@DIR@/none/three.log\"");
+    assert!(output.contains("none/three.log\": No such file"), "{output}");
     assert!(wait_until(PATIENCE, || log("two.log").contains("reload refused")));
     site.change("server.errorlog = \"@DIR@/two.log\"\nserver.errorlog-format = \"json\"");
     assert!(wait_until(PATIENCE, || log("two.log").contains("{\"time\":")), "{}", log("two.log"));
@@ -291,8 +291,8 @@ fn a_stop_does_not_wait_for_a_reload_that_hangs() {
     // Requests and other signals go on meanwhile.
     assert_eq!(site.tag(), "one");
     site.server.stop();
-    let said = asking.join().expect("no panic").expect_err("no reload");
-    assert_eq!(said.to_string(), "the server is stopping");
+    let output = asking.join().expect("no panic").expect_err("no reload");
+    assert_eq!(output.to_string(), "the server is stopping");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn commands_that_took_a_log_leave_no_zombies() {
 #[test]
 fn all_that_is_in_the_way_is_named_at_once() {
     let site = start("server.tag = \"one\"");
-    let said = site.refuse(
+    let output = site.refuse(
         "server.tag = \"two\"\nserver.max-worker := 3\n\
          server.document-root := \"/nonexistent\"\nserver.errorlog = \"@DIR@/none/e.log\"\n\
          accesslog.filename = \"@DIR@/none/a.log\"\nwebdav.sqlite-db-name = \"@DIR@/none/d\"",
@@ -338,7 +338,7 @@ fn all_that_is_in_the_way_is_named_at_once() {
     for name in
         ["server.max-worker", "/nonexistent", "none/e.log", "none/a.log", "webdav.sqlite-db-name"]
     {
-        assert!(said.contains(name), "{name}: {said}");
+        assert!(output.contains(name), "{name}: {output}");
     }
     assert_eq!(site.tag(), "one");
 }

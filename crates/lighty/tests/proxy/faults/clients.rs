@@ -95,8 +95,8 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
     let (ended, ends) = mpsc::channel();
     let ended = std::sync::Mutex::new(ended);
     let backend = Backend::start(move |peer| {
-        let Some(asked) = peer.request() else { return };
-        if asked.target() == "/body" {
+        let Some(seen) = peer.request() else { return };
+        if seen.target() == "/body" {
             peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
         }
         peer.hang();
@@ -105,13 +105,13 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
     let server = front(&backend, "");
     for target in ["/head", "/body"] {
         for wait in [0, 600] {
-            let before = backend.asked().len();
+            let before = backend.requests().len();
             let mut client = server.connect();
             client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
             if target == "/body" {
                 assert_eq!(client.response_head().status, 200);
             }
-            assert!(wait_until(SOON, || backend.asked().len() > before));
+            assert!(wait_until(SOON, || backend.requests().len() > before));
             std::thread::sleep(Duration::from_millis(wait));
             let left = Stopwatch::start(&server);
             client.reset();
@@ -149,8 +149,8 @@ fn a_thousand_clients_that_leave_leave_no_place_taken() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&arrived);
     let backend = Backend::start(move |peer| {
-        while let Some(asked) = peer.request() {
-            match asked.target() {
+        while let Some(seen) = peer.request() {
+            match seen.target() {
                 "/together" => {
                     count.fetch_add(1, Ordering::SeqCst);
                     if !wait_until(SOON, || count.load(Ordering::SeqCst) >= PLACES) {

@@ -97,7 +97,7 @@ fn an_idle_connection_that_was_reset_costs_no_request() {
         assert_eq!(client.response().text(), "ok");
         assert!(wait_until(SOON, || has_heard_the_end(&backend)));
     }
-    assert_eq!(backend.asked().len(), 20);
+    assert_eq!(backend.requests().len(), 20);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_post_is_never_sent_twice() {
         for warm in [false, true] {
             for body in &bodies {
                 let backend = Backend::start(move |peer| {
-                    while let Some(asked) = peer.request() {
-                        if asked.target() == "/warm" {
+                    while let Some(received) = peer.request() {
+                        if received.target() == "/warm" {
                             peer.answer("warm");
                             continue;
                         }
@@ -138,8 +138,8 @@ fn a_post_is_never_sent_twice() {
                 let mut client = server.connect();
                 client.send(format!("POST /once HTTP/1.1\r\nHost: a\r\n{body}"));
                 assert_eq!(client.response().status, 502, "{reset}, {warm}, {body:.40}");
-                assert_eq!(backend.asked_for("/once").len(), 1, "{reset}, {warm}, {body:.40}");
-                assert_eq!(spare.asked().len(), 0, "{reset}, {warm}, {body:.40}");
+                assert_eq!(backend.requests_for("/once").len(), 1, "{reset}, {warm}, {body:.40}");
+                assert_eq!(spare.requests().len(), 0, "{reset}, {warm}, {body:.40}");
             }
         }
     }
@@ -153,8 +153,8 @@ fn body_of(index: usize) -> String {
 /// A backend that does something wrong with every third response, and never the same twice running.
 fn moody() -> Backend {
     Backend::start(|peer| {
-        while let Some(asked) = peer.request() {
-            let index: usize = asked.target()[1..].parse().expect("an index");
+        while let Some(received) = peer.request() {
+            let index: usize = received.target()[1..].parse().expect("an index");
             let body = body_of(index);
             let (length, half) = (body.len(), body.len() / 2);
             let sized = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
@@ -251,7 +251,7 @@ fn a_backend_that_closes_behind_each_response_costs_no_get_and_doubles_no_post()
     for index in 0..100 {
         client.send(format!("POST /{index} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"));
         let status = client.response().status;
-        let seen = backend.asked_for(&format!("/{index}")).len();
+        let seen = backend.requests_for(&format!("/{index}")).len();
         assert!(matches!((status, seen), (200, 1) | (502, 0)), "{index}: {status}, {seen} times");
     }
 }

@@ -54,9 +54,9 @@ fn a_body_that_breaks_off_never_ends_cleanly() {
 #[test]
 fn a_body_until_close_is_whole_with_a_close_and_cut_with_a_reset() {
     let backend = Backend::start(|peer| {
-        let Some(asked) = peer.request() else { return };
+        let Some(seen) = peer.request() else { return };
         peer.send("HTTP/1.0 200 OK\r\n\r\nhello");
-        if asked.target() == "/reset" {
+        if seen.target() == "/reset" {
             std::thread::sleep(Duration::from_millis(30));
             peer.reset();
         }
@@ -102,7 +102,7 @@ fn hostile_heads_are_answered_502() {
         assert_status(&server, 502, &["malformed", &backend.address().to_string()]);
         // The address responded, so it is not marked as failed.
         assert_status(&server, 502, &[]);
-        assert_eq!(backend.asked().len(), 2, "{head:?}");
+        assert_eq!(backend.requests().len(), 2, "{head:?}");
     }
 }
 
@@ -182,13 +182,13 @@ fn a_slow_body_has_its_whole_limit_for_each_piece() {
 
 #[test]
 fn a_backend_that_speaks_another_protocol_is_named() {
-    for (greeting, words) in [
+    for (greeting, message) in [
         (&b"\x15\x03\x01\0\x02\x02\x46"[..], "the backend speaks TLS"),
         (b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "the backend speaks HTTP/2"),
     ] {
         let backend = Backend::after_request(move |peer| {
             peer.send(greeting);
         });
-        assert_status(&front(&backend, ""), 502, &[words]);
+        assert_status(&front(&backend, ""), 502, &[message]);
     }
 }

@@ -117,10 +117,10 @@ fn what_fails_is_a_500_with_a_word_in_the_log() {
         ("restart.lua", "return lighty.RESTART_REQUEST", "10 times lighty.RESTART_REQUEST"),
         ("popen.lua", "io.popen('true')", "io.popen is off here"),
     ];
-    for (name, text, said) in table {
+    for (name, text, printed) in table {
         put(&front, name, text);
         assert_eq!(front.get(&format!("/{name}")).status, 500, "{name}");
-        front.await_log(said);
+        front.await_log(printed);
     }
     assert_eq!(front.get("/missing.lua").status, 404);
 }
@@ -162,9 +162,9 @@ fn scripts_keep_counters_and_are_accounted() {
     }
     let pid = Pid::from_child(&magnet.child);
     rustix::process::kill_process(pid, Signal::USR2).expect("a signal");
-    let said = || std::fs::read_to_string(&errors).unwrap_or_default();
-    assert!(wait_until(PATIENCE, || said().contains("visits: 3")), "{}", said());
-    assert!(said().contains("count.lua.runs: 3"), "{}", said());
+    let printed = || std::fs::read_to_string(&errors).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || printed().contains("visits: 3")), "{}", printed());
+    assert!(printed().contains("count.lua.runs: 3"), "{}", printed());
 }
 
 #[test]

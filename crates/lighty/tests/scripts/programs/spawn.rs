@@ -62,9 +62,9 @@ impl Supervisor {
         std::fs::read_to_string(self.at("log")).unwrap_or_default()
     }
 
-    fn await_log(&self, words: &str) {
-        let found = wait_until(PATIENCE, || self.log().contains(words));
-        assert!(found, "{words:?} is not in\n{}", self.log());
+    fn await_log(&self, message: &str) {
+        let found = wait_until(PATIENCE, || self.log().contains(message));
+        assert!(found, "{message:?} is not in\n{}", self.log());
     }
 
     /// Runs `--status` or `--restart`; returns its success and its output.
@@ -74,8 +74,8 @@ impl Supervisor {
             .arg(self.at("pid"))
             .output()
             .expect("it runs");
-        let said = if output.status.success() { output.stdout } else { output.stderr };
-        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        let printed = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
     }
 
     /// Process ids of the workers.

@@ -128,6 +128,6 @@ fn without_a_socket_it_says_so() {
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("standard input is no listening socket"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("standard input is no listening socket"), "{printed}");
 }

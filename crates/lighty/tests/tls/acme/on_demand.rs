@@ -14,8 +14,8 @@ use super::{PATIENCE, assert_refused, await_served, file, get, site};
 
 /// Server that admits names that begin with `shop`, and fails for names with `sick`.
 fn admitting() -> Backend {
-    Backend::replying(|asked| {
-        let target = asked.target();
+    Backend::replying(|seen| {
+        let target = seen.target();
         assert!(target.starts_with("/may?domain=") && target.ends_with("&address=127.0.0.1"));
         match target {
             target if target.contains("=shop") => answer("200 OK", "", ""),
@@ -58,15 +58,15 @@ fn await_figure(pebble: &Pebble, name: &str, wanted: &str) {
 #[test]
 fn the_first_handshake_waits_for_the_certificate() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
-    let asked = admitting();
+    let seen = admitting();
     let lines = "server.max-worker = 2\nstatus.statistics-url = \"/counters\"\n\
                  server.https-redirect = \"disable\"";
-    let mut server = serving(&pebble, &asking(&asked, lines));
+    let mut server = serving(&pebble, &asking(&seen, lines));
     let client = TlsClient::trusting(&pebble.root());
     let mut first = client.try_connect(pebble.https.address(), "Shop1.a.test").expect("at once");
     assert_eq!(get(&mut first, "shop1.a.test"), "hello\n");
     assert!(is_served(&pebble, "shop1.a.test"), "and again");
-    assert_eq!((pebble.signed(), asked.asked().len()), (1, 1));
+    assert_eq!((pebble.signed(), seen.requests().len()), (1, 1));
     assert!(file(&server, "shop1.a.test").exists());
     await_figure(&pebble, "acme.on-demand.names", "1");
     server.stop();
@@ -76,15 +76,15 @@ fn the_first_handshake_waits_for_the_certificate() {
     again.await_log("is serving");
     assert!(is_served(&pebble, "shop1.a.test"));
     assert_eq!(pebble.signed(), 1);
-    assert_eq!(asked.asked().len(), 2);
+    assert_eq!(seen.requests().len(), 2);
 }
 
 #[test]
 fn who_is_not_admitted_is_asked_about_once_a_minute_and_gets_what_others_get() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
-    let asked = admitting();
+    let seen = admitting();
     let own = "$HTTP[\"host\"] == \"www.a.test\" { server.tag = \"x\" }\n";
-    let server = serving(&pebble, &asking(&asked, own));
+    let server = serving(&pebble, &asking(&seen, own));
     await_served(&pebble, &server, "www.a.test");
     let began = Instant::now();
     for _ in 0..3 {
@@ -92,12 +92,12 @@ fn who_is_not_admitted_is_asked_about_once_a_minute_and_gets_what_others_get() {
         assert!(!is_served(&pebble, "sick.test"));
     }
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-    assert_eq!(asked.asked().len(), 2, "one about each");
+    assert_eq!(seen.requests().len(), 2, "one about each");
     server.await_log("acme.on-demand-ask: sick.test: status 500");
     for name in ["localhost", "a_b.test"] {
         assert!(!is_served(&pebble, name), "{name}");
     }
-    assert_eq!(asked.asked().len(), 2, "no authority signs for these");
+    assert_eq!(seen.requests().len(), 2, "no authority signs for these");
     assert_eq!(pebble.signed(), 1);
 }
 
@@ -121,14 +121,14 @@ fn an_authority_that_refuses_is_not_asked_for_each_client() {
     let Some(pebble) = Pebble::start("\"domainBlocklist\": [\"shop.a.test\"],", &[]) else {
         return;
     };
-    let asked = admitting();
-    let server = serving(&pebble, &asking(&asked, ""));
+    let seen = admitting();
+    let server = serving(&pebble, &asking(&seen, ""));
     for _ in 0..3 {
         assert!(!is_served(&pebble, "shop.a.test"));
     }
     server.await_log("the next order is in 6");
     assert_eq!(server.log().matches("forbidden by policy").count(), 1, "{}", server.log());
-    assert_eq!(asked.asked().len(), 1);
+    assert_eq!(seen.requests().len(), 1);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_stop_does_not_wait_for_who_is_asked() {
     let mut server = serving(&pebble, &asking(&mute, ""));
     let waiting = std::thread::scope(|scope| {
         let handle = scope.spawn(|| is_served(&pebble, "slow.a.test"));
-        assert!(wait_until(PATIENCE, || !mute.asked().is_empty()));
+        assert!(wait_until(PATIENCE, || !mute.requests().is_empty()));
         server.stop();
         handle.join().expect("no panic")
     });
@@ -150,7 +150,7 @@ fn a_stop_does_not_wait_for_who_is_asked() {
 
 #[test]
 fn somebody_has_to_admit_names_and_something_to_activate_it() {
-    for (lines, words) in [
+    for (lines, message) in [
         ("acme.on-demand-ask = \"http://127.0.0.1/x\"", "need acme.activate"),
         ("acme.on-demand-ask = \"127.0.0.1\"", "is no URL that can be asked"),
         (
@@ -159,6 +159,6 @@ fn somebody_has_to_admit_names_and_something_to_activate_it() {
             "needs acme.dns-hook",
         ),
     ] {
-        assert_refused(lines, words);
+        assert_refused(lines, message);
     }
 }

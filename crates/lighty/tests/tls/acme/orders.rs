@@ -125,14 +125,14 @@ fn a_wildcard_comes_by_records_of_dns() {
 /// A server that sets and removes records with the authority's name server.
 fn record_server(pebble: &Pebble) -> Backend {
     let records = pebble.records();
-    Backend::replying(move |asked| {
-        let body: Value = serde_json::from_slice(&asked.body).expect("JSON");
-        let verb = match asked.line() {
+    Backend::replying(move |seen| {
+        let body: Value = serde_json::from_slice(&seen.body).expect("JSON");
+        let verb = match seen.line() {
             "POST /dns/present HTTP/1.1" => "set-txt",
             "POST /dns/cleanup HTTP/1.1" => "clear-txt",
             other => panic!("{other}"),
         };
-        if asked.field("authorization") != Some("Bearer abc") {
+        if seen.field("authorization") != Some("Bearer abc") {
             return answer("401 Unauthorized", "", "who are you?\n");
         }
         let set = json!({ "host": body["fqdn"], "value": body["value"] }).to_string();
@@ -157,13 +157,13 @@ fn records_of_dns_can_be_set_by_a_server() {
     );
     let setup = site(&pebble, &lines);
     let mut refused = setup.start();
-    let words = format!("http://{}/dns present _acme-challenge.a.test: status 401", hook.name());
-    refused.await_log(&format!("{words}: who are you?"));
+    let message = format!("http://{}/dns present _acme-challenge.a.test: status 401", hook.name());
+    refused.await_log(&format!("{message}: who are you?"));
     refused.stop();
     let fields = "acme.dns-hook-headers = ( \"Authorization\" => \"Bearer abc\" )";
     let server = site(&pebble, &format!("{lines}{fields}")).start();
     get(&mut await_served(&pebble, &server, "x.a.test"), "x.a.test");
-    let lines: Vec<String> = hook.asked().iter().map(|asked| asked.line().to_owned()).collect();
+    let lines: Vec<String> = hook.requests().iter().map(|seen| seen.line().to_owned()).collect();
     assert_eq!(lines.last().map(String::as_str), Some("POST /dns/cleanup HTTP/1.1"), "{lines:?}");
 }
 
@@ -266,7 +266,7 @@ fn the_next_issuer_is_asked_where_one_is_down() {
 
 #[test]
 fn what_cannot_be_had_does_not_start_and_says_why() {
-    for (lines, words) in [
+    for (lines, message) in [
         ("acme.activate = \"enable\"", "needs acme.names"),
         ("$HTTP[\"host\"] == \"localhost\" { acme.activate = \"enable\" }", "has no dot"),
         ("$HTTP[\"host\"] =~ \"a\" { acme.activate = \"enable\" }", "needs acme.names"),
@@ -325,6 +325,6 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
             "acme.store",
         ),
     ] {
-        assert_refused(lines, words);
+        assert_refused(lines, message);
     }
 }

@@ -45,28 +45,31 @@ fn store_that_cannot_be_read_is_not_called_empty() {
     write_file(&config, lines);
     let cert = |arguments: &[&str]| {
         let config = ["cert", "-f", config.to_str().expect("UTF-8")];
-        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
-        (code, said + &error)
+        let (code, printed, error) = lighty!().run(&[&config, arguments].concat());
+        (code, printed + &error)
     };
-    let (code, said) = cert(&["list"]);
-    assert!(code == 0 && said.starts_with("www.a.test: is not there"), "{said}");
+    let (code, printed) = cert(&["list"]);
+    assert!(code == 0 && printed.starts_with("www.a.test: is not there"), "{printed}");
     let path = said_file(&cert(&["show", "www.a.test"]).1);
     std::fs::create_dir_all(Path::new(&path).parent().expect("a directory")).expect("made");
     // Root may read everything, but follows no link that leads to itself.
     std::os::unix::fs::symlink(&path, &path).expect("a link");
     for arguments in [&["list"][..], &["show", "www.a.test"]] {
-        let (code, said) = cert(arguments);
-        assert!(code == 1 && said.contains("Too many levels") && said.contains(&path), "{said}");
+        let (code, printed) = cert(arguments);
+        assert!(
+            code == 1 && printed.contains("Too many levels") && printed.contains(&path),
+            "{printed}"
+        );
     }
     std::fs::remove_file(&path).expect("removed");
     write_file(Path::new(&path), "nothing");
-    let (code, said) = cert(&["list"]);
-    assert!(code == 0 && said.starts_with("www.a.test: is broken"), "{said}");
+    let (code, printed) = cert(&["list"]);
+    assert!(code == 0 && printed.starts_with("www.a.test: is broken"), "{printed}");
 }
 
 /// The file that `lighty cert show` names.
-fn said_file(said: &str) -> String {
-    let line = said.lines().find_map(|line| line.strip_prefix("file")).expect("a file");
+fn said_file(printed: &str) -> String {
+    let line = printed.lines().find_map(|line| line.strip_prefix("file")).expect("a file");
     line.trim().to_owned()
 }
 
@@ -80,8 +83,8 @@ fn nothing_is_ordered_that_could_not_be_kept() {
     write_file(&store.join("filler"), vec![0; 56 << 10]);
     let server = setup.start();
     server.await_log("No space left on device");
-    let words = server.log();
-    let line = words.lines().find(|line| line.contains("No space left")).expect("a line");
+    let text = server.log();
+    let line = text.lines().find(|line| line.contains("No space left")).expect("a line");
     assert!(line.contains("/store/"), "{line}");
     assert!(!pebble.log().contains("/order-plz"), "{}", pebble.log());
     std::fs::remove_file(store.join("filler")).expect("removed");
@@ -104,18 +107,18 @@ fn a_certificate_is_renewed_when_asked_for_and_what_is_broken_is_ordered_again()
     let config = server.directory().join("lighty.conf");
     let cert = |arguments: &[&str]| {
         let config = ["cert", "-f", config.to_str().expect("UTF-8")];
-        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
-        (code, said + &error)
+        let (code, printed, error) = lighty!().run(&[&config, arguments].concat());
+        (code, printed + &error)
     };
-    let (code, said) = cert(&["list"]);
-    assert!(code == 0 && said.starts_with("www.a.test: until 2"), "{said}");
-    let (code, said) = cert(&["show", "www.a.test"]);
-    assert!(code == 0 && said.contains("CN = Pebble Intermediate CA"), "{said}");
+    let (code, printed) = cert(&["list"]);
+    assert!(code == 0 && printed.starts_with("www.a.test: until 2"), "{printed}");
+    let (code, printed) = cert(&["show", "www.a.test"]);
+    assert!(code == 0 && printed.contains("CN = Pebble Intermediate CA"), "{printed}");
     assert_eq!(cert(&["show", "b.test"]).0, 1);
     let second = std::fs::read(&path).expect("a certificate");
     assert_eq!(cert(&["renew", "www.a.test"]).0, 0);
-    let said = || server.log().matches("has signed the certificate").count();
-    assert!(wait_until(PATIENCE, || said() == 3), "{}", server.log());
+    let printed = || server.log().matches("has signed the certificate").count();
+    assert!(wait_until(PATIENCE, || printed() == 3), "{}", server.log());
     assert_ne!(std::fs::read(&path).expect("a certificate"), second);
     // The authority has forgotten the account; progress and certificate are not to be read.
     let name = "store/progress/www.a.test.json";
@@ -134,8 +137,8 @@ fn certificates_are_revoked_and_accounts_get_other_keys() {
     let (path, old) = (file(&server, "www.a.test"), server.directory().join("old.pem"));
     let cert = |config: &Path, arguments: &[&str]| {
         let config = ["cert", "-f", config.to_str().expect("UTF-8")];
-        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
-        (code, said + &error)
+        let (code, printed, error) = lighty!().run(&[&config, arguments].concat());
+        (code, printed + &error)
     };
     let config = server.directory().join("lighty.conf");
     // Root may have it done, and the server reads the account again.
@@ -143,13 +146,16 @@ fn certificates_are_revoked_and_accounts_get_other_keys() {
         || std::fs::read_dir(server.directory().join("store/accounts")).expect("accounts");
     let account = account().next().expect("one").expect("one").path();
     let first = std::fs::read(&account).expect("an account");
-    let (code, said) = cert(&config, &["rollover"]);
-    assert!(code == 0 && said.contains("the account has another key"), "{said}");
+    let (code, printed) = cert(&config, &["rollover"]);
+    assert!(code == 0 && printed.contains("the account has another key"), "{printed}");
     assert_ne!(std::fs::read(&account).expect("an account"), first);
     std::fs::copy(&path, &old).expect("copied");
     let revoke = ["revoke", "www.a.test", "--reason", "key-compromise"];
-    let (code, said) = cert(&config, &revoke);
-    assert!(code == 0 && said.contains("has revoked the certificate; a running server"), "{said}");
+    let (code, printed) = cert(&config, &revoke);
+    assert!(
+        code == 0 && printed.contains("has revoked the certificate; a running server"),
+        "{printed}"
+    );
     let status = pebble.status(&old);
     assert!(status.contains("Revoked") && status.contains("\"Reason\": 1"), "{status}");
     assert!(wait_until(PATIENCE, || pebble.signed() == 2), "{}", server.log());
@@ -164,8 +170,8 @@ fn certificates_are_revoked_and_accounts_get_other_keys() {
         std::fs::read_to_string(&config).expect("a configuration").replace("www.a.test", "b.test");
     write_file(&config, lines);
     std::fs::copy(&path, &old).expect("copied");
-    let (code, said) = cert(&config, &["revoke", "WWW.a.test"]);
-    assert!(code == 0 && said.contains("it is removed"), "{said}");
+    let (code, printed) = cert(&config, &["revoke", "WWW.a.test"]);
+    assert!(code == 0 && printed.contains("it is removed"), "{printed}");
     assert!(!path.exists() && pebble.status(&old).contains("Revoked"));
 }
 

@@ -43,8 +43,8 @@ fn every_network_backend_sends_files() {
         }
         let size = "%{size_download} %{http_version}";
         let url = "https://a.test:@PORT@/big";
-        let said = curl(&authority, &server, &["-o", "/dev/null", "-w", size, url]);
-        assert_eq!(said, format!("{BYTES} 2"), "{backend}");
+        let printed = curl(&authority, &server, &["-o", "/dev/null", "-w", size, url]);
+        assert_eq!(printed, format!("{BYTES} 2"), "{backend}");
     }
 }
 
@@ -67,7 +67,7 @@ fn a_client_that_takes_its_time_gets_everything() {
 
 #[test]
 fn uploads_and_pipelined_requests_arrive() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let (authority, setup) = site("");
     let server = setup.in_front_of(&backend.name()).start();
     let mut client = authority.client().connect(server.address(), "a.test");
@@ -78,7 +78,7 @@ fn uploads_and_pipelined_requests_arrive() {
     let one = "POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
     client.send(one.repeat(20));
     assert!((0..20).all(|_| client.response().text() == "2"));
-    assert!(backend.asked().iter().all(|asked| asked.field("X-Forwarded-Proto") == Some("https")));
+    assert!(backend.requests().iter().all(|seen| seen.field("X-Forwarded-Proto") == Some("https")));
 }
 
 #[test]
@@ -187,14 +187,14 @@ fn a_proxy_header_comes_before_the_handshake() {
     let stream = lighty_testkit::tls::shake_hands(stream).expect("a handshake");
     assert_eq!(get(&mut Client::over_tls(stream)), "hello\n");
     let path = server.directory().join("access.log");
-    let said = || std::fs::read_to_string(&path).unwrap_or_default();
-    let logged = || said().contains("192.0.2.9 TLSv1.3");
-    assert!(lighty_testkit::wait_until(Duration::from_secs(60), logged), "{}", said());
+    let printed = || std::fs::read_to_string(&path).unwrap_or_default();
+    let logged = || printed().contains("192.0.2.9 TLSv1.3");
+    assert!(lighty_testkit::wait_until(Duration::from_secs(60), logged), "{}", printed());
 }
 
 #[test]
 fn streams_share_a_connection() {
-    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|seen| answer("200 OK", "", &seen.body.len().to_string()));
     let (authority, setup) = site("");
     let port = backend.address().port();
     let server = setup
@@ -209,7 +209,7 @@ fn streams_share_a_connection() {
     let body = pattern(1, 60_000);
     assert_eq!(http2.post("/u", &body).text(), body.len().to_string());
     assert_eq!(http2.get("/a.txt").text(), "hello\n");
-    assert_eq!(backend.asked()[0].field("X-Forwarded-Proto"), Some("https"));
+    assert_eq!(backend.requests()[0].field("X-Forwarded-Proto"), Some("https"));
     server.signal(Signal::INT);
     assert_eq!(http2.read_to_end(), ConnectionEnd::Closed);
 }

@@ -18,9 +18,9 @@ fn run(directory: &Path, line: &str) -> String {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
     let output = command.args(words).current_dir(directory).output().expect("it runs");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{line}: {said}");
-    said
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{line}: {printed}");
+    printed
 }
 
 /// Output of OpenSSL's client for a connection.
@@ -88,16 +88,16 @@ fn clients_of_either_kind_get_what_they_can_verify_and_what_is_said_of_it() {
         ("-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256", "rsaEncryption", true),
         ("-tls1_2 -cipher ECDHE-ECDSA-AES128-GCM-SHA256", "id-ecPublicKey", false),
     ] {
-        let said = seen(&server, &format!("-status -showcerts {arguments}"));
-        assert!(said.contains(&format!("PKEY: {key}")), "{arguments}: {said}");
+        let printed = seen(&server, &format!("-status -showcerts {arguments}"));
+        assert!(printed.contains(&format!("PKEY: {key}")), "{arguments}: {printed}");
         let response = "OCSP Response Status: successful";
-        assert_eq!(said.contains(response), is_stapled, "{arguments}: {said}");
+        assert_eq!(printed.contains(response), is_stapled, "{arguments}: {printed}");
     }
     respond(server.directory(), "ec", 3);
     server.await_log("ec.der: the OCSP response was loaded again");
     let is_good = || {
-        let said = seen(&server, "-status");
-        said.contains("Cert Status: good") && said.contains("Serial Number: 11")
+        let printed = seen(&server, "-status");
+        printed.contains("Cert Status: good") && printed.contains("Serial Number: 11")
     };
     assert!(wait_until(Duration::from_secs(60), is_good), "{}", seen(&server, "-status"));
     write_file(&server.directory().join("ec.der"), "no response");
@@ -115,8 +115,8 @@ fn the_key_of_another_certificate_of_a_list_is_refused() {
     let authority = lighty_testkit::tls::Authority::new(setup.directory());
     authority.issue_apart("a.pem", "a.key", &["a.test"]);
     authority.issue_apart("b.pem", "b.key", &["a.test"]);
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(code == 1 && said.contains("belongs to another certificate"), "{said}");
+    let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 1 && printed.contains("belongs to another certificate"), "{printed}");
 }
 
 /// Same as in lighttpd: an unused key would go unnoticed at the next renewal.
@@ -132,9 +132,9 @@ fn key_of_another_certificate_is_refused_although_the_chain_has_its_own() {
         authority.issue("a.pem", &["a.test"]);
         authority.issue("c.pem", &["c.test"]);
         authority.issue_apart("b.pem", "b.key", &["a.test"]);
-        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-        assert_eq!(code == 1, is_refused, "{said}");
-        assert_eq!(said.contains("belongs to another certificate"), is_refused, "{said}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code == 1, is_refused, "{printed}");
+        assert_eq!(printed.contains("belongs to another certificate"), is_refused, "{printed}");
     }
 }
 
@@ -143,9 +143,9 @@ fn wrong_names_of_certificates_to_get_are_reported_alone() {
     let setup = lighty!().config(
         "ssl.engine = \"enable\"\nacme.names = ( \"*.a.test\" )\nacme.activate = \"enable\"",
     );
-    let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
-    assert!(code == 1 && said.contains("*.a.test"), "{said}");
-    assert!(!said.contains("ssl.pemfile is not set"), "{said}");
+    let (code, _, printed) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert!(code == 1 && printed.contains("*.a.test"), "{printed}");
+    assert!(!printed.contains("ssl.pemfile is not set"), "{printed}");
 }
 
 /// A pipe has no reader for a file that the server writes, and no writer for a file that it reads.
@@ -167,8 +167,8 @@ fn pipes_in_the_place_of_files_are_refused_at_once() {
         assert!(made.expect("mkfifo runs").success());
         let config = setup.write_config();
         let config = config.to_str().expect("UTF-8");
-        let (code, _, said) = setup.run(&["-tt", "-f", config]);
-        assert!(code == 1 && said.contains(words), "{name}: {said}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", config]);
+        assert!(code == 1 && printed.contains(words), "{name}: {printed}");
         let mut server = setup.spawn(&["-D", "-f", config]);
         let (status, _) = server.await_exit(lighty_testkit::server::STOP_DEADLINE);
         assert_eq!(status.code(), Some(1), "{name}: {}", server.log());
@@ -179,8 +179,8 @@ fn pipes_in_the_place_of_files_are_refused_at_once() {
 fn a_certificate_that_is_cut_off_is_told_in_words() {
     let setup = lighty!().config("ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/cut.pem\"");
     write_file(&setup.directory().join("cut.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n");
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(code == 1 && said.contains("the END line of a CERTIFICATE is missing"), "{said}");
+    let (code, _, printed) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 1 && printed.contains("the END line of a CERTIFICATE is missing"), "{printed}");
 }
 
 #[test]
@@ -274,8 +274,11 @@ fn a_key_that_cannot_be_used_is_named_with_its_place() {
         format!("{config}:{}:", at + 1)
     };
     let refused = |words: &str, place: &str| {
-        let (code, _, said) = setup.run(&["-tt", "-f", config]);
-        assert!(code == 1 && said.contains(words) && said.contains(place), "{words}: {said}");
+        let (code, _, printed) = setup.run(&["-tt", "-f", config]);
+        assert!(
+            code == 1 && printed.contains(words) && printed.contains(place),
+            "{words}: {printed}"
+        );
     };
     for (file, words) in [
         ("small", "it is of RSA with 1024 bits; 2048 to 8192 are taken"),

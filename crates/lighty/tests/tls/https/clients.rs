@@ -61,11 +61,11 @@ fn without_a_certificate_of_the_authority_there_is_no_connection() {
         let eve = client.clone().with_certificate(authority.path("eve.pem"));
         assert!(ask(&eve, &server).is_err());
         let jo = client.with_certificate(authority.path("jo.pem"));
-        let said = ask(&jo, &server).expect("a response");
-        assert_eq!(lines_of(&said, "SSL_CLIENT_VERIFY"), ["SSL_CLIENT_VERIFY=SUCCESS"]);
-        assert_eq!(lines_of(&said, "REMOTE_USER"), ["REMOTE_USER=Jo"]);
+        let output = ask(&jo, &server).expect("a response");
+        assert_eq!(lines_of(&output, "SSL_CLIENT_VERIFY"), ["SSL_CLIENT_VERIFY=SUCCESS"]);
+        assert_eq!(lines_of(&output, "REMOTE_USER"), ["REMOTE_USER=Jo"]);
         assert_eq!(
-            lines_of(&said, "SSL_CLIENT_CERT"),
+            lines_of(&output, "SSL_CLIENT_CERT"),
             ["SSL_CLIENT_CERT=-----BEGIN CERTIFICATE-----"]
         );
     }
@@ -84,11 +84,11 @@ fn clients_without_a_trusted_certificate_are_marked() {
             Some(file) => client.with_certificate(authority.path(file)),
             None => client,
         };
-        let said = ask(&client, &server).expect("a response");
-        assert!(said.contains(&format!("\nSSL_CLIENT_VERIFY={verdict}")), "{said}");
+        let output = ask(&client, &server).expect("a response");
+        assert!(output.contains(&format!("\nSSL_CLIENT_VERIFY={verdict}")), "{output}");
         let is_known = file == Some("jo.pem");
-        assert_eq!(!lines_of(&said, "SSL_CLIENT_S_DN").is_empty(), is_known, "{said}");
-        assert_eq!(!lines_of(&said, "REMOTE_USER").is_empty(), is_known, "{said}");
+        assert_eq!(!lines_of(&output, "SSL_CLIENT_S_DN").is_empty(), is_known, "{output}");
+        assert_eq!(!lines_of(&output, "REMOTE_USER").is_empty(), is_known, "{output}");
     }
 }
 
@@ -238,13 +238,13 @@ fn conditions_that_no_handshake_knows_are_warned_of() {
         let authority = Authority::new(setup.directory());
         authority.issue("a.pem", &["a.test"]);
         people(&authority);
-        let (code, out, said) = setup.run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{said}");
-        out + &said
+        let (code, out, output) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{output}");
+        out + &output
     };
-    let words = "is known only when a request is there";
-    assert!(of("$HTTP[\"url\"] =^ \"/staff/\"").contains(words));
-    assert!(!of("$HTTP[\"host\"] == \"a.test\"").contains(words));
+    let message = "is known only when a request is there";
+    assert!(of("$HTTP[\"url\"] =^ \"/staff/\"").contains(message));
+    assert!(!of("$HTTP[\"host\"] == \"a.test\"").contains(message));
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn certificates_that_are_asked_for_without_an_authority_are_reported_once() {
     );
     Authority::new(setup.directory()).issue("a.pem", &["a.test"]);
     for check in ["-t", "-tt"] {
-        let (code, _, said) = setup.run(&[check, "-f", "@CONF@"]);
-        assert!(code == 1 && said.matches("error: ").count() == 1, "{said}");
-        assert!(said.contains("| ssl.verifyclient.activate = "), "{said}");
+        let (code, _, output) = setup.run(&[check, "-f", "@CONF@"]);
+        assert!(code == 1 && output.matches("error: ").count() == 1, "{output}");
+        assert!(output.contains("| ssl.verifyclient.activate = "), "{output}");
     }
 }
 
@@ -271,6 +271,6 @@ fn a_list_of_revoked_certificates_that_is_none_does_not_start() {
     authority.issue("a.pem", &["a.test"]);
     people(&authority);
     write_file(&authority.path("crl.pem"), "");
-    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(code == 1 && said.contains("no certificate revocation list"), "{said}");
+    let (code, _, output) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 1 && output.contains("no certificate revocation list"), "{output}");
 }

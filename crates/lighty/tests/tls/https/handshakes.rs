@@ -35,8 +35,8 @@ fn a_client_without_anything_in_common_gets_the_alert_for_it() {
         &["--tls-max", "1.2", "--ciphers", "AES128-SHA"],
         &["--curves", "X448"],
     ] {
-        let said = curl(&authority, &server, &[offer, &["https://a.test:@PORT@/a.txt"]].concat());
-        assert!(said.contains("alert handshake failure"), "{offer:?}: {said}");
+        let output = curl(&authority, &server, &[offer, &["https://a.test:@PORT@/a.txt"]].concat());
+        assert!(output.contains("alert handshake failure"), "{offer:?}: {output}");
     }
     server.await_log("no cipher suite in common; the client offers");
 }
@@ -178,12 +178,12 @@ fn client_of_tls12_without_a_certificate_gets_an_alert_that_it_knows() {
         (authority.client(), "CertificateRequired"),
     ] {
         let connected = client.try_connect(server.address(), "a.test");
-        let said = connected.and_then(|mut client| {
+        let output = connected.and_then(|mut client| {
             client.try_send("GET / HTTP/1.0\r\n\r\n")?;
             client.try_response(false).map_err(std::io::Error::other)
         });
-        let said = said.expect_err("no connection").to_string();
-        assert!(said.contains(due), "{said}");
+        let output = output.expect_err("no connection").to_string();
+        assert!(output.contains(due), "{output}");
     }
 }
 
@@ -205,8 +205,8 @@ fn client_that_closes_within_a_handshake_is_not_waited_for() {
 fn clients_of_old_versions_are_told_so() {
     let (_, server) = start("");
     for minor in [1, 2] {
-        let said = alert(&server, &hello(0x0300 | minor, &[]));
-        assert_eq!(said, [21, 3, minor as u8, 0, 2, 2, 70]);
+        let output = alert(&server, &hello(0x0300 | minor, &[]));
+        assert_eq!(output, [21, 3, minor as u8, 0, 2, 2, 70]);
     }
     server.await_log(
         "no version of TLS in common; the client offers TLS 1.0; the server speaks none before \
@@ -221,14 +221,14 @@ fn clients_of_old_versions_are_told_so() {
 fn a_name_that_is_none_ends_the_handshake_and_is_said() {
     let (_, server) = start("");
     for name in ["a.test:443", "*.test", "b\u{fc}cher.test", "-", "a..test"] {
-        let said = alert(&server, &hello(0x0303, &[(0, &server_name(name.as_bytes()))]));
-        assert_eq!(said[6], 47, "{name}");
+        let output = alert(&server, &hello(0x0303, &[(0, &server_name(name.as_bytes()))]));
+        assert_eq!(output[6], 47, "{name}");
     }
     server.await_log("by what is no host name (SNI); it asks for \"a.test:443\"");
     assert_eq!(server.log().matches("TLS handshake failed").count(), 1, "{}", server.log());
     for address in ["127.0.0.1", "::1"] {
-        let said = alert(&server, &hello(0x0303, &[(0, &server_name(address.as_bytes()))]));
-        assert_eq!(said[6], 40, "{address} is no name: the handshake goes on to the next fault");
+        let output = alert(&server, &hello(0x0303, &[(0, &server_name(address.as_bytes()))]));
+        assert_eq!(output[6], 40, "{address} is no name: the handshake goes on to the next fault");
     }
 }
 

@@ -48,6 +48,6 @@ fn a_proxy_speaks_tls_too() {
 #[test]
 fn without_a_home_there_is_no_authority() {
     let setup = lighty!().env("HOME", "").env("XDG_DATA_HOME", "");
-    let (code, _, said) = setup.run(&["serve", ".", "--listen", "127.0.0.1:0", "--tls"]);
-    assert!(code == 1 && said.contains("HOME"), "{said}");
+    let (code, _, output) = setup.run(&["serve", ".", "--listen", "127.0.0.1:0", "--tls"]);
+    assert!(code == 1 && output.contains("HOME"), "{output}");
 }

@@ -40,17 +40,17 @@ fn clients_are_sent_to_https_and_remember_it() {
 
 #[test]
 fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
-    let said = |lines: &str| {
-        let (code, out, said) = lighty!().config(lines).run(&["-tt", "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{lines}: {said}");
-        out + &said
+    let printed = |lines: &str| {
+        let (code, out, printed) = lighty!().config(lines).run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{lines}: {printed}");
+        out + &printed
     };
     let redirect = "server.https-redirect = \"enable\"\n";
     let managed = "acme.store = \"@DIR@/store\"\n\
                    $HTTP[\"host\"] == \"a.test\" { acme.activate = \"enable\" }\n";
     let words = ["no listener speaks TLS", "no listener speaks it"];
-    let warned = [said(redirect), said(managed)];
-    assert!(warned.iter().zip(words).all(|(said, words)| said.contains(words)), "{warned:?}");
+    let warned = [printed(redirect), printed(managed)];
+    assert!(warned.iter().zip(words).all(|(printed, words)| printed.contains(words)), "{warned:?}");
     for elsewhere in [
         "server.modules += ( \"mod_extforward\" )\n\
          extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )",
@@ -59,10 +59,10 @@ fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
          acme.store = \"@DIR@/store\"\nacme.activate = \"enable\"\n\
          acme.names = ( \"a.test\" )",
     ] {
-        let said = said(&format!("{redirect}{elsewhere}"));
-        assert!(words.iter().all(|words| !said.contains(words)), "{elsewhere}: {said}");
+        let printed = printed(&format!("{redirect}{elsewhere}"));
+        assert!(words.iter().all(|words| !printed.contains(words)), "{elsewhere}: {printed}");
     }
-    assert!(!said("server.https-redirect = \"disable\"").contains(words[0]));
+    assert!(!printed("server.https-redirect = \"disable\"").contains(words[0]));
 }
 
 #[test]

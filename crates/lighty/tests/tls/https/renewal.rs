@@ -120,8 +120,8 @@ fn a_reload_takes_what_fits_and_refuses_the_rest() {
 #[test]
 fn keys_of_tickets_may_come_later() {
     let (authority, setup) = site("ssl.stek-file = \"@DIR@/stek\"");
-    let (code, out, said) = setup.run(&["-tt", "-f", "@CONF@"]);
-    assert!(code == 0 && (out + &said).contains("ssl.stek-file"), "a warning");
+    let (code, out, output) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 0 && (out + &output).contains("ssl.stek-file"), "a warning");
     let server = setup.start();
     server.await_log("it is looked for again");
     get(&mut authority.client().connect(server.address(), "a.test"));

@@ -64,11 +64,11 @@ fn backends_are_told_in_their_protocols_words() {
             backend.address()
         ));
         let server = setup.start();
-        let said = ask(&mut connect(&authority, &server), "/x");
+        let output = ask(&mut connect(&authority, &server), "/x");
         for line in wanted {
-            assert!(said.lines().any(|known| known == *line), "{protocol}: {line}: {said}");
+            assert!(output.lines().any(|known| known == *line), "{protocol}: {line}: {output}");
         }
-        assert!(!said.lines().any(|line| line == "SSL_CIPHER=forged"), "{protocol}: {said}");
+        assert!(!output.lines().any(|line| line == "SSL_CIPHER=forged"), "{protocol}: {output}");
     }
 }
 

@@ -173,11 +173,11 @@ mod tests {
         trace.address = Some("b:1".into());
         stages.enter(Stage::RequestSent, 400_000);
         stages.enter(Stage::HeadBack, 403_000);
-        let mut told = stretches(&stages, Some(&trace), Maker::Server);
-        told.retain(|(took_us, _)| *took_us > 0);
+        let mut reported = stretches(&stages, Some(&trace), Maker::Server);
+        reported.retain(|(took_us, _)| *took_us > 0);
         let first_byte = (3_000, "waiting for the first byte of backend b:1".to_owned());
         let failed = (400_000, "in a failed try at backend a:1".to_owned());
-        assert_eq!(told, [first_byte, failed]);
+        assert_eq!(reported, [first_byte, failed]);
         trace.leave(Some("a:1".into()), true, &stages);
         assert_eq!(earlier_words(&trace.earlier[0]), "in 2 failed tries at backend a:1");
     }

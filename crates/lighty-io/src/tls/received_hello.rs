@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 100;
 
 /// Contents of a client's hello (RFC 8446 section 4.1.2).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SaidHello {
+pub(super) struct ReceivedHello {
     /// The version field before the extensions: the latest supported version, up to TLS 1.2.
     legacy_version: u16,
     /// The offered versions, without the reserved values of GREASE (RFC 8701).
@@ -31,7 +31,7 @@ pub(super) struct SaidHello {
     server_name: Option<Vec<u8>>,
 }
 
-impl SaidHello {
+impl ReceivedHello {
     /// Parses a client's first records; `None` if they do not hold a complete hello.
     pub(super) fn read(records: &[u8]) -> Option<Self> {
         let message = message(records)?;
@@ -41,7 +41,8 @@ impl SaidHello {
         let _session = counted(&mut rest, 1)?;
         let _suites = counted(&mut rest, 2)?;
         let _compressions = counted(&mut rest, 1)?;
-        let mut said = Self { legacy_version, versions: vec![legacy_version], server_name: None };
+        let mut received =
+            Self { legacy_version, versions: vec![legacy_version], server_name: None };
         let mut extensions = counted(&mut rest, 2).unwrap_or_default();
         while !extensions.is_empty() {
             let kind = number(take(&mut extensions, 2)?);
@@ -50,19 +51,19 @@ impl SaidHello {
                 SERVER_NAME => {
                     let mut names = counted(&mut body, 2)?;
                     if take(&mut names, 1)? == [0] {
-                        said.server_name = Some(counted(&mut names, 2)?.to_vec());
+                        received.server_name = Some(counted(&mut names, 2)?.to_vec());
                     }
                 }
                 SUPPORTED_VERSIONS => {
                     let (all, _) = counted(&mut body, 1)?.as_chunks::<2>();
                     let all = all.iter().map(|version| u16::from_be_bytes(*version));
                     let meant = all.filter(|version| version & 0x0f0f != 0x0a0a);
-                    said.versions = meant.take(VERSIONS_MAX).collect();
+                    received.versions = meant.take(VERSIONS_MAX).collect();
                 }
                 _ => {}
             }
         }
-        Some(said)
+        Some(received)
     }
 
     /// The alert to send instead of rustls' own: protocol_version (RFC 8446 section 4.2.1), in a
@@ -185,10 +186,11 @@ mod tests {
     fn versions_and_name_are_read_from_one_record_and_from_many() {
         let extensions = [VERSIONS, NAME].concat();
         for piece in [1, 3, 50, 255] {
-            let said = SaidHello::read(&hello(0x0303, &extensions, piece)).expect("a hello");
-            assert_eq!(said.versions(), "TLS 1.1, TLS 1.0", "{piece}");
+            let received =
+                ReceivedHello::read(&hello(0x0303, &extensions, piece)).expect("a hello");
+            assert_eq!(received.versions(), "TLS 1.1, TLS 1.0", "{piece}");
             let sni = Error::PeerMisbehaved(PeerMisbehaved::ServerNameMustContainOneHostName);
-            let words = said.words(&sni).expect("words");
+            let words = received.words(&sni).expect("words");
             assert_eq!(words.1, "it asks for \"*.\\xfc\"");
         }
     }
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn the_alert_of_old_clients_has_their_version() {
         let alert = |version, extensions| {
-            SaidHello::read(&hello(version, extensions, 255)).expect("a hello").alert()
+            ReceivedHello::read(&hello(version, extensions, 255)).expect("a hello").alert()
         };
         assert_eq!(alert(0x0300, &[]), Some([21, 3, 1, 0, 2, 2, 70]));
         assert_eq!(alert(0x0302, &[]), Some([21, 3, 2, 0, 2, 2, 70]));
@@ -208,12 +210,12 @@ mod tests {
     fn what_is_broken_is_none() {
         let whole = hello(0x0303, &[VERSIONS, NAME].concat(), 255);
         for end in 0..whole.len() {
-            assert_eq!(SaidHello::read(&whole[..end]), None, "{end}");
+            assert_eq!(ReceivedHello::read(&whole[..end]), None, "{end}");
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 0xff;
-            let _ = SaidHello::read(&changed);
+            let _ = ReceivedHello::read(&changed);
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn compile<S: Clone + Default>(
 ) -> Option<Config<S>> {
     let on_socket = on_socket_only(&raw);
     lift(&mut raw, &on_socket, table, diagnostics);
-    let (captures, on_socket) = (Captures::default(), on_socket_only(&raw));
+    let (captures, on_socket) = (RecordedCaptures::default(), on_socket_only(&raw));
     let means = Means { backtracking: table.backtracking, steps: steps(&raw, table) };
     let mut compiler =
         Compiler { raw: &raw, table, options, base, diagnostics, captures, on_socket, means };
@@ -89,7 +89,7 @@ fn on_socket_only(raw: &[RawBlock]) -> Vec<bool> {
 
 /// Conditions that must record their match.
 #[derive(Default)]
-struct Captures {
+struct RecordedCaptures {
     by_block: HashMap<usize, Capture>,
     count: usize,
 }
@@ -100,7 +100,7 @@ struct Compiler<'a, S> {
     options: LoadOptions,
     base: &'a Path,
     diagnostics: &'a mut Diagnostics,
-    captures: Captures,
+    captures: RecordedCaptures,
     on_socket: Vec<bool>,
     means: Means,
 }

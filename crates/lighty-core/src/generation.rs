@@ -23,7 +23,7 @@ pub struct Generation {
     /// The settings outside all conditions.
     pub global: Rc<Settings>,
     /// Rules and limits for request heads.
-    pub rules: Rules,
+    pub rules: ParseRules,
     /// Connection data that the modules need.
     pub needs: Needs,
     /// True if any condition uses the physical path, so that settings must be resolved again.
@@ -38,7 +38,7 @@ pub struct Generation {
 }
 
 /// Limits and options for parsing request heads.
-pub struct Rules {
+pub struct ParseRules {
     /// Maximum bytes and fields of a head; exceeding them is a fault of the client.
     pub limits: Limits,
     /// Strictness and normalisation (`server.http-parseopts`).
@@ -50,7 +50,7 @@ impl Generation {
     pub fn new(machine: Rc<Machine>, config: Arc<Config<Settings>>, modules: ModuleList) -> Self {
         let global = Rc::new(config.settings(&Active::default()));
         Self {
-            rules: Rules::under(&global),
+            rules: ParseRules::under(&global),
             needs: modules.needs(&config),
             asks_physical: config.uses(&Field::PhysicalPath)
                 || config.uses(&Field::PhysicalExistingPath),
@@ -102,7 +102,7 @@ impl Generation {
     }
 }
 
-impl Rules {
+impl ParseRules {
     fn under(global: &Settings) -> Self {
         let server = &global.server;
         Self {

@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[derive(Clone, Default)]
-    struct Permit(Option<Rc<()>>);
+    struct PermitExtension(Option<Rc<()>>);
 
-    impl Extension for Permit {
+    impl Extension for PermitExtension {
         extension_slot!();
 
         fn inherited(&self) -> Option<Self> {
@@ -188,12 +188,12 @@ mod tests {
     #[test]
     fn each_type_has_a_value_of_its_own() {
         let mut ext = Extensions::default();
-        assert!(ext.get::<NameExtension>().is_none() && ext.get::<Permit>().is_none());
+        assert!(ext.get::<NameExtension>().is_none() && ext.get::<PermitExtension>().is_none());
         ext.get_mut::<NameExtension>().0.extend_from_slice(b"a");
-        assert!(ext.get::<Permit>().is_none());
-        ext.get_mut::<Permit>().0 = Some(Rc::new(()));
+        assert!(ext.get::<PermitExtension>().is_none());
+        ext.get_mut::<PermitExtension>().0 = Some(Rc::new(()));
         assert_eq!(ext.get::<NameExtension>().expect("set").0, b"a");
-        assert!(ext.get::<Permit>().expect("set").0.is_some());
+        assert!(ext.get::<PermitExtension>().expect("set").0.is_some());
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
         let mut ext = Extensions::default();
         let permit = Rc::new(());
         ext.get_mut::<NameExtension>().0.extend_from_slice(b"abc");
-        ext.get_mut::<Permit>().0 = Some(Rc::clone(&permit));
+        ext.get_mut::<PermitExtension>().0 = Some(Rc::clone(&permit));
         let memory = ext.get_mut::<NameExtension>().0.as_ptr();
         ext.reset();
         assert_eq!(Rc::strong_count(&permit), 1, "what was held is given back");
-        assert!(ext.get::<NameExtension>().is_none() && ext.get::<Permit>().is_none());
+        assert!(ext.get::<NameExtension>().is_none() && ext.get::<PermitExtension>().is_none());
         let name = ext.get_mut::<NameExtension>();
         assert!(name.0.is_empty() && name.0.as_ptr() == memory);
     }
@@ -214,9 +214,9 @@ mod tests {
     fn a_request_within_begins_with_what_is_inherited() {
         let mut ext = Extensions::default();
         ext.get_mut::<NameExtension>().0.extend_from_slice(b"a");
-        ext.get_mut::<Permit>().0 = Some(Rc::new(()));
+        ext.get_mut::<PermitExtension>().0 = Some(Rc::new(()));
         let part = ext.inherited();
         assert!(part.get::<NameExtension>().is_none());
-        assert!(part.get::<Permit>().expect("inherited").0.is_some());
+        assert!(part.get::<PermitExtension>().expect("inherited").0.is_some());
     }
 }

@@ -7,10 +7,10 @@ use crate::settings::limits;
 
 /// Rate limit on the log output of all programs together. Clones share the count.
 #[derive(Clone, Debug)]
-pub struct ProgramRate(Arc<Second>);
+pub struct ProgramRate(Arc<RateSecond>);
 
 #[derive(Debug)]
-struct Second {
+struct RateSecond {
     bytes_max: AtomicU64,
     /// The current second; `bytes` counts its bytes. Two workers that start a second at the same
     /// moment may lose a count, which the limit tolerates.
@@ -23,7 +23,7 @@ impl ProgramRate {
     pub fn per_second(kbytes: u64) -> Self {
         let bytes_max = AtomicU64::new(bytes_of(kbytes));
         let (second, bytes) = (AtomicI64::new(i64::MIN), AtomicU64::new(0));
-        Self(Arc::new(Second { bytes_max, second, bytes }))
+        Self(Arc::new(RateSecond { bytes_max, second, bytes }))
     }
 
     /// The rate in KB per second.
@@ -38,7 +38,7 @@ impl ProgramRate {
 
     /// Counts a line; false if it exceeds the limit of this second.
     pub(crate) fn admits(&self, bytes: u64, now_s: i64) -> bool {
-        let Second { bytes_max, second, bytes: counted } = &*self.0;
+        let RateSecond { bytes_max, second, bytes: counted } = &*self.0;
         if second.swap(now_s, Ordering::Relaxed) != now_s {
             counted.store(0, Ordering::Relaxed);
         }

@@ -54,7 +54,7 @@ pub use root::{ROOT_TRUST_MS, Root};
 use crate::clock::Clock;
 use crate::threads::pool::{Lane, PoolLimits, ThreadPool};
 use crate::threads::{keep, panics};
-use counters::{Wait as Timed, add};
+use counters::{WaitTimer as Timed, add};
 use flight::{FileJob, FileJobOutput, Flight, Id, Landed, RingOpen};
 use resolve::How;
 use ring::Ring;
@@ -118,7 +118,7 @@ struct FileEngineInner {
     pool: ThreadPool,
     ring: Option<Ring>,
     flight: Rc<Flight>,
-    done: UnboundedSender<threads::Report>,
+    done: UnboundedSender<threads::JobReport>,
     driver: RefCell<Option<Waker>>,
     asking: resident::Asking,
     faults: RefCell<Option<FaultPlan>>,
@@ -523,7 +523,7 @@ impl FileEngine {
             }
             _ => inner.start_in_pool(lane, id),
         }
-        flight::Wait::new(inner.flight.clone(), id, |id| inner.cancel(id)).await
+        flight::FlightWait::new(inner.flight.clone(), id, |id| inner.cancel(id)).await
     }
 
     fn span(&self, offset: u64, length: u64) -> open_file::Span {
@@ -552,14 +552,14 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
 }
 
 /// Receives results from the pool for as long as the engine lives.
-fn spawn_driver(inner: &Rc<FileEngineInner>, landed: UnboundedReceiver<threads::Report>) {
+fn spawn_driver(inner: &Rc<FileEngineInner>, landed: UnboundedReceiver<threads::JobReport>) {
     let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
     keep::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
 }
 
 fn drive(
     engine: Weak<FileEngineInner>,
-    landed: Rc<RefCell<UnboundedReceiver<threads::Report>>>,
+    landed: Rc<RefCell<UnboundedReceiver<threads::JobReport>>>,
 ) -> impl Future<Output = ()> {
     poll_fn(move |cx| {
         let Some(inner) = engine.upgrade() else { return Poll::Ready(()) };

@@ -52,12 +52,12 @@ pub struct LogWriter {
 /// A worker's end of a log. Take one for each worker; clones share a buffer.
 #[derive(Clone)]
 pub struct LogHandle {
-    buffer: Arc<Mutex<Buffer>>,
+    buffer: Arc<Mutex<LogBuffer>>,
     shared: Arc<SharedLog>,
 }
 
 #[derive(Default)]
-struct Buffer {
+struct LogBuffer {
     bytes: Vec<u8>,
     dropped_lines: u64,
     /// While the log waits to be switched: the bytes that still go to the present destination.
@@ -66,7 +66,7 @@ struct Buffer {
     default_severity: Option<u8>,
 }
 
-impl Buffer {
+impl LogBuffer {
     fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.dropped_lines == 0
     }
@@ -106,7 +106,7 @@ pub struct LineHead {
 
 struct SharedLog {
     name: Mutex<String>,
-    buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
+    buffers: Mutex<Vec<Arc<Mutex<LogBuffer>>>>,
     control: Mutex<Control>,
     /// Signals the thread that `control` has changed.
     wake: Condvar,
@@ -152,9 +152,9 @@ pub struct Prepared {
     sink: Sink,
 }
 
-type Report = Box<dyn Fn(&str) + Send + Sync>;
+type ReportFn = Box<dyn Fn(&str) + Send + Sync>;
 
-static REPORT: OnceLock<Report> = OnceLock::new();
+static REPORT: OnceLock<ReportFn> = OnceLock::new();
 
 /// Lines lost by all logs of this process.
 static LOST_LINES: AtomicU64 = AtomicU64::new(0);
@@ -252,7 +252,7 @@ impl LogWriter {
         let control = lock(&self.shared.control);
         let before_switch = control.next.is_some().then_some(0);
         let default_severity = control.default_severity;
-        let buffer = Buffer { before_switch, default_severity, ..Buffer::default() };
+        let buffer = LogBuffer { before_switch, default_severity, ..LogBuffer::default() };
         let buffer = Arc::new(Mutex::new(buffer));
         let mut buffers = lock(&self.shared.buffers);
         // Drops the empty buffers of earlier worker generations.

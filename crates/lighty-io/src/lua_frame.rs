@@ -15,7 +15,7 @@ use std::os::raw::{c_int, c_void};
 use mlua::{Lua, Result, Table, ffi};
 
 use crate::lua_call::{AT_ONCE_MAX, ENVIRONMENT, HostReplyKind, OBJECT, ask, text};
-use crate::lua_thread::{Coroutine, First, Pinned};
+use crate::lua_thread::{Coroutine, First, PinnedValue};
 
 /// A table with more fields than this is not used again.
 const FEW: c_int = 8;
@@ -29,13 +29,13 @@ const ENVIRONMENT_AT: c_int = 5;
 /// A script with its environment. One run at a time uses it.
 #[derive(Debug)]
 pub struct Frame {
-    factory: Pinned,
-    script: Pinned,
-    environment: Pinned,
+    factory: PinnedValue,
+    script: PinnedValue,
+    environment: PinnedValue,
     /// The table that the script calls `lighty`.
-    object: Pinned,
+    object: PinnedValue,
     /// `lighty.header`, if the script names it.
-    header: Option<Pinned>,
+    header: Option<PinnedValue>,
     /// Addresses of `lighty` and its `header`, by which the end of a run recognizes them.
     object_address: Cell<*const c_void>,
     header_address: Cell<*const c_void>,
@@ -52,9 +52,9 @@ pub struct FrameTables {
     /// The metatable of the `lighty` objects.
     object_meta: Table,
     /// Holds the environment and the `lighty` of the current run.
-    current: Pinned,
-    header_name: Pinned,
-    content_name: Pinned,
+    current: PinnedValue,
+    header_name: PinnedValue,
+    content_name: PinnedValue,
 }
 
 impl FrameTables {
@@ -68,11 +68,11 @@ impl FrameTables {
         object_meta: Table,
         current: &Table,
     ) -> Result<Self> {
-        let name = |name: &str| Pinned::new(lua, name);
+        let name = |name: &str| PinnedValue::new(lua, name);
         Ok(Self {
             environment_meta,
             object_meta,
-            current: Pinned::new(lua, current)?,
+            current: PinnedValue::new(lua, current)?,
             header_name: name("header")?,
             content_name: name("content")?,
         })
@@ -85,9 +85,9 @@ impl Frame {
     /// # Errors
     /// Lua is out of memory.
     pub fn new(lua: &Lua, factory: &mlua::Function, has_header: bool) -> Result<Self> {
-        let none = || Pinned::new(lua, false);
+        let none = || PinnedValue::new(lua, false);
         Ok(Self {
-            factory: Pinned::new(lua, factory)?,
+            factory: PinnedValue::new(lua, factory)?,
             script: none()?,
             environment: none()?,
             object: none()?,
@@ -100,7 +100,7 @@ impl Frame {
     }
 
     /// The function that creates the script.
-    pub fn factory(&self) -> &Pinned {
+    pub fn factory(&self) -> &PinnedValue {
         &self.factory
     }
 
@@ -119,7 +119,7 @@ impl Frame {
     /// # Errors
     /// Lua is out of memory.
     pub fn renew(&self, lua: &Lua, tables: &FrameTables) -> Result<()> {
-        let keep = |state: *mut ffi::lua_State, pinned: &Pinned| {
+        let keep = |state: *mut ffi::lua_State, pinned: &PinnedValue| {
             // SAFETY: the value is on the stack, and the place in the registry is there.
             unsafe { ffi::lua_rawseti(state, ffi::LUA_REGISTRYINDEX, pinned.place as _) }
         };
@@ -289,7 +289,7 @@ impl Frame {
 
 /// # Safety
 /// The state is alive, and its stack has room.
-unsafe fn push(state: *mut ffi::lua_State, pinned: &Pinned) {
+unsafe fn push(state: *mut ffi::lua_State, pinned: &PinnedValue) {
     // SAFETY: as the caller promises. LuaJIT's compatibility layer requires the type in addition.
     unsafe {
         #[cfg(feature = "luajit")]

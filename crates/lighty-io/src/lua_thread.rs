@@ -8,12 +8,12 @@ use std::os::raw::c_int;
 use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result, Thread, Value, WeakLua, ffi};
 
 /// A value in the registry, where a coroutine finds it.
-pub struct Pinned {
+pub struct PinnedValue {
     lua: WeakLua,
     pub(crate) place: c_int,
 }
 
-impl Pinned {
+impl PinnedValue {
     /// Keeps a value other than nil.
     ///
     /// # Errors
@@ -30,13 +30,13 @@ impl Pinned {
     }
 }
 
-impl std::fmt::Debug for Pinned {
+impl std::fmt::Debug for PinnedValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Pinned").field(&self.place).finish()
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedValue {
     fn drop(&mut self) {
         if let Some(lua) = self.lua.try_upgrade() {
             // SAFETY: the state is alive, and the place is this one's.
@@ -90,7 +90,7 @@ impl Coroutine {
     }
 
     /// Calls `main(argument, flags)`. The coroutine is new, or the last run has returned.
-    pub fn begin(&self, lua: &Lua, main: &Pinned, argument: &Pinned, flags: u8) -> First {
+    pub fn begin(&self, lua: &Lua, main: &PinnedValue, argument: &PinnedValue, flags: u8) -> First {
         let (state, coroutine) = (lua.state(), self.0.state());
         let mut results = 0;
         // SAFETY: both states are alive, the coroutine as long as `self.0` is. Its stack is empty,
@@ -108,7 +108,7 @@ impl Coroutine {
     }
 
     /// Calls `main` with the only value on the coroutine's stack.
-    pub fn call_on_result(&self, lua: &Lua, main: &Pinned) -> First {
+    pub fn call_on_result(&self, lua: &Lua, main: &PinnedValue) -> First {
         let (state, coroutine) = (lua.state(), self.0.state());
         let mut results = 0;
         // SAFETY: both states are alive; two values fit on any stack (LUA_MINSTACK).
@@ -128,7 +128,7 @@ impl Coroutine {
     ///
     /// # Errors
     /// Lua is out of memory.
-    pub fn call(&self, lua: &Lua, main: &Pinned, value: Value) -> Result<First> {
+    pub fn call(&self, lua: &Lua, main: &PinnedValue, value: Value) -> Result<First> {
         let coroutine = self.0.state();
         // SAFETY: the coroutine is alive, and its stack is empty.
         unsafe {

@@ -47,7 +47,7 @@ pub struct Pattern {
 }
 
 // SAFETY: PCRE2 does not change compiled code; the data that changes during a match is in the
-// thread's own `Room`.
+// thread's own `MatchMemory`.
 unsafe impl Send for Pattern {}
 // SAFETY: as above.
 unsafe impl Sync for Pattern {}
@@ -102,7 +102,7 @@ impl Pattern {
         places.clear();
         ROOM.with_borrow_mut(|room| {
             if room.is_none() {
-                *room = Room::make();
+                *room = MatchMemory::make();
             }
             let room = room.as_ref().ok_or(GivenUp::Code(sys::PCRE2_ERROR_NOMEMORY))?;
             room.find(self, subject, steps, places)
@@ -169,10 +169,10 @@ impl fmt::Display for GivenUp {
 
 thread_local! {
     /// A thread's memory for matching, created by its first match.
-    static ROOM: RefCell<Option<Room>> = const { RefCell::new(None) };
+    static ROOM: RefCell<Option<MatchMemory>> = const { RefCell::new(None) };
 }
 
-struct Room {
+struct MatchMemory {
     context: NonNull<sys::pcre2_match_context_8>,
     data: NonNull<sys::pcre2_match_data_8>,
     stack: *mut sys::pcre2_jit_stack_8,
@@ -185,9 +185,9 @@ struct MatchProgress {
     at: usize,
 }
 
-impl Room {
+impl MatchMemory {
     #[cold]
-    fn make() -> Option<Room> {
+    fn make() -> Option<MatchMemory> {
         // SAFETY: without a general context PCRE2 uses malloc; its results are checked.
         unsafe {
             let context = NonNull::new(sys::pcre2_match_context_create_8(ptr::null_mut()))?;
@@ -200,7 +200,7 @@ impl Room {
             let stack = sys::pcre2_jit_stack_create_8(32 << 10, STACK_BYTES_MAX, ptr::null_mut());
             sys::pcre2_jit_stack_assign_8(context.as_ptr(), None, stack.cast());
             sys::pcre2_set_heap_limit_8(context.as_ptr(), HEAP_KIB_MAX);
-            Some(Room { context, data, stack })
+            Some(MatchMemory { context, data, stack })
         }
     }
 
@@ -249,7 +249,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for MatchMemory {
     fn drop(&mut self) {
         // SAFETY: created by `make`, freed once, first the context, which refers to the stack.
         unsafe {

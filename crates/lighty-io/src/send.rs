@@ -40,7 +40,7 @@ mod ways;
 
 pub use backend::{NetworkBackend, UnknownBackend};
 pub use counters::SendCounters;
-pub use load::{LOAD_BYTES_MAX, Loading};
+pub use load::{LOAD_BYTES_MAX, ResponseLoading};
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;

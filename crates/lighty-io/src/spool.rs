@@ -94,7 +94,7 @@ impl std::error::Error for SpoolError {}
 pub struct Spool {
     options: Rc<SpoolOptions>,
     pool: ThreadPool,
-    segments: Vec<Segment>,
+    segments: Vec<SpoolSegment>,
     written: u64,
     taken: u64,
     released: u64,
@@ -104,7 +104,7 @@ pub struct Spool {
 }
 
 /// One file of a spool.
-struct Segment {
+struct SpoolSegment {
     dir: usize,
     /// `None` only while being dropped.
     writer: Option<Arc<OwnedFd>>,
@@ -241,7 +241,7 @@ impl Spool {
             match opened.and_then(|opened| opened) {
                 Ok(descriptors) => {
                     self.drop_empty_segment();
-                    let segment = Segment::new(dir, descriptors, self);
+                    let segment = SpoolSegment::new(dir, descriptors, self);
                     self.segments.push(segment);
                     self.torn = false;
                     return Ok(self.segments.len() - 1);
@@ -292,9 +292,9 @@ fn has_failed(failures: &[SpoolDirFailure], dir: &Path) -> bool {
     failures.iter().any(|failure| failure.dir == dir)
 }
 
-impl Segment {
-    fn new(dir: usize, descriptors: anonymous::Descriptors, spool: &Spool) -> Segment {
-        Segment {
+impl SpoolSegment {
+    fn new(dir: usize, descriptors: anonymous::Descriptors, spool: &Spool) -> SpoolSegment {
+        SpoolSegment {
             dir,
             writer: Some(Arc::new(descriptors.writer)),
             file: Rc::new(OpenFile::growing(descriptors.reader, descriptors.fs, descriptors.meta)),
@@ -325,7 +325,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl Drop for SpoolSegment {
     /// Closes the file in the pool: closing a large file frees its blocks, which takes time.
     fn drop(&mut self) {
         let writer = self.writer.take();

@@ -114,7 +114,7 @@ struct StatCacheInner {
     /// The reason why inotify did not start.
     unwatched: Option<String>,
     /// Loads in progress, to be notified of changes that overtake them.
-    loading: RefCell<Vec<Rc<Loading>>>,
+    loading: RefCell<Vec<Rc<CacheLoading>>>,
     /// Number of this process's own changes that were processed.
     applied: Cell<u64>,
 }
@@ -143,7 +143,7 @@ fn changes() -> u64 {
 }
 
 /// A load in progress.
-struct Loading {
+struct CacheLoading {
     key: CacheKey,
     /// Something changed since it started, so its result is only valid now.
     overtaken: Cell<bool>,

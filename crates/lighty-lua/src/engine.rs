@@ -11,7 +11,7 @@ use lighty_io::clock::Clock;
 use lighty_io::lua_call::{self, ScriptHost};
 use lighty_io::lua_frame::{Frame, FrameTables};
 use lighty_io::lua_hook;
-use lighty_io::lua_thread::{Coroutine, First, Pinned};
+use lighty_io::lua_thread::{Coroutine, First, PinnedValue};
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use crate::accounts::Account;
@@ -120,9 +120,9 @@ pub struct Engine<R: Requests> {
     clock: Clock,
     current: Rc<Current<R>>,
     host: Rc<dyn ScriptHost>,
-    run: Pinned,
-    filter: Pinned,
-    finish: Pinned,
+    run: PinnedValue,
+    filter: PinnedValue,
+    finish: PinnedValue,
     frame_tables: FrameTables,
     /// Holds the environment and the `lighty` of the current run.
     environment: Table,
@@ -177,9 +177,9 @@ impl<R: Requests> Engine<R> {
         lua_hook::watch(&lua, budget::judge, budget::book);
         let host: Rc<dyn ScriptHost> = Rc::<Current<R>>::clone(&current);
         Ok(Self {
-            run: Pinned::new(&lua, &run)?,
-            filter: Pinned::new(&lua, &filter)?,
-            finish: Pinned::new(&lua, &finish)?,
+            run: PinnedValue::new(&lua, &run)?,
+            filter: PinnedValue::new(&lua, &filter)?,
+            finish: PinnedValue::new(&lua, &finish)?,
             frame_tables: FrameTables::new(&lua, env_meta, meta, &environment)?,
             entered: Cell::new(0),
             lua,

@@ -12,7 +12,7 @@ use lighty_config::{
     Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style,
 };
 use lighty_core::Settings;
-use lighty_server::background::{self, Side};
+use lighty_server::background::{self, DetachedSide};
 use lighty_server::passwords::MemoryFile;
 use lighty_server::{boot, browser, check, passwords, reload};
 
@@ -234,12 +234,12 @@ fn start_in_background(cli: &Cli) -> Result<(), CommandFailure> {
     let sides = background::detach();
     let starting =
         match sides.map_err(|error| CommandFailure::of(format!("background: {error}")))? {
-            Side::Starter(Some(0)) => return Ok(()),
-            Side::Starter(Some(_)) => return Err(CommandFailure::Reported),
-            Side::Starter(None) => {
+            DetachedSide::Starter(Some(0)) => return Ok(()),
+            DetachedSide::Starter(Some(_)) => return Err(CommandFailure::Reported),
+            DetachedSide::Starter(None) => {
                 return Err(CommandFailure::Says("the server has ended during its start".into()));
             }
-            Side::Server(starting) => starting,
+            DetachedSide::Server(starting) => starting,
         };
     let code = match load_with_sources(cli).and_then(|loaded| begin(cli, loaded)) {
         Ok(running) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use lighty_io::file::Meta;
-use lighty_io::file::tree::{Pinned, canonical, canonical_through};
+use lighty_io::file::tree::{PinnedFile, canonical, canonical_through};
 
 /// Error message for a protected file.
 pub const WORDS: &str = "the server keeps this file for itself";
@@ -21,7 +21,7 @@ struct Kept {
     beside: &'static [&'static str],
     /// Pinned, so that a later file cannot be mistaken for one of them: a file system reuses inode
     /// numbers.
-    files: Vec<Pinned>,
+    files: Vec<PinnedFile>,
 }
 
 /// True if there are protected files. Nearly always there are none.
@@ -38,7 +38,7 @@ pub fn keep(name: &Path, beside: &'static [&'static str]) {
     paths.dedup();
     let endings = || std::iter::once("").chain(beside.iter().copied());
     let names = paths.iter().flat_map(|path| endings().map(move |end| with_ending(path, end)));
-    let files = names.filter_map(|name| Pinned::at(&name).ok()).collect();
+    let files = names.filter_map(|name| PinnedFile::at(&name).ok()).collect();
     let kept = Kept { name: name.to_owned(), paths, beside, files };
     let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
     all.retain(|kept| kept.name != name);

@@ -37,18 +37,18 @@ pub(super) fn add(counter: &Cell<u64>, n: u64) {
 }
 
 /// Adds the time from its creation to its drop to a counter, also when the wait is abandoned.
-pub(super) struct Wait<'a> {
+pub(super) struct WaitTimer<'a> {
     since: Stopwatch,
     counter: &'a Cell<u64>,
 }
 
-impl<'a> Wait<'a> {
-    pub(super) fn start(counter: &'a Cell<u64>) -> Wait<'a> {
-        Wait { since: Stopwatch::start(), counter }
+impl<'a> WaitTimer<'a> {
+    pub(super) fn start(counter: &'a Cell<u64>) -> WaitTimer<'a> {
+        WaitTimer { since: Stopwatch::start(), counter }
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for WaitTimer<'_> {
     fn drop(&mut self) {
         add(self.counter, self.since.us());
     }

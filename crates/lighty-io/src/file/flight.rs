@@ -18,7 +18,7 @@ use io_uring::types::OpenHow;
 use super::buf::OwnedBuf;
 use super::meta::Meta;
 use super::open_file::OpenFile;
-use super::resolve::{How, Opened};
+use super::resolve::{How, OpenedPath};
 use super::root::RootDir;
 use crate::simulated::{Bug, has_bug};
 use crate::threads::pool::Ticket;
@@ -62,7 +62,7 @@ impl Id {
 /// Result of an operation.
 #[derive(Debug)]
 pub(super) enum FileJobOutput {
-    Opened(Opened),
+    Opened(OpenedPath),
     Stat(Meta),
     Read(u64),
 }
@@ -245,20 +245,20 @@ impl Landed {
 }
 
 /// Waits for a slot.
-pub(super) struct Wait<A: FnMut(Id)> {
+pub(super) struct FlightWait<A: FnMut(Id)> {
     flight: Rc<Flight>,
     id: Option<Id>,
     on_abandon: A,
 }
 
-impl<A: FnMut(Id)> Wait<A> {
+impl<A: FnMut(Id)> FlightWait<A> {
     /// Calls `on_abandon` with the slot if the wait is dropped while the operation runs.
-    pub(super) fn new(flight: Rc<Flight>, id: Id, on_abandon: A) -> Wait<A> {
-        Wait { flight, id: Some(id), on_abandon }
+    pub(super) fn new(flight: Rc<Flight>, id: Id, on_abandon: A) -> FlightWait<A> {
+        FlightWait { flight, id: Some(id), on_abandon }
     }
 }
 
-impl<A: FnMut(Id) + Unpin> Future for Wait<A> {
+impl<A: FnMut(Id) + Unpin> Future for FlightWait<A> {
     type Output = Landed;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Landed> {
@@ -271,7 +271,7 @@ impl<A: FnMut(Id) + Unpin> Future for Wait<A> {
     }
 }
 
-impl<A: FnMut(Id)> Drop for Wait<A> {
+impl<A: FnMut(Id)> Drop for FlightWait<A> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take()
             && self.flight.abandon(id)

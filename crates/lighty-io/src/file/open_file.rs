@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::meta::{FileKind, FsClass, Meta};
-use super::resolve::Opened;
+use super::resolve::OpenedPath;
 use crate::threads::pool::{Lane, ThreadPool};
 
 /// Residency is tracked per file up to this size, and per window beyond.
@@ -68,7 +68,7 @@ impl ResidencyHit {
 }
 
 impl OpenFile {
-    pub(super) fn new(opened: Opened, root_fs: FsClass) -> OpenFile {
+    pub(super) fn new(opened: OpenedPath, root_fs: FsClass) -> OpenFile {
         OpenFile {
             fd: Some(Arc::new(opened.fd)),
             meta: opened.meta,
@@ -84,7 +84,7 @@ impl OpenFile {
     /// its metadata has the largest possible size.
     pub(crate) fn growing(fd: OwnedFd, fs: FsClass, meta: Meta) -> OpenFile {
         let meta = Meta { size: i64::MAX as u64, ..meta };
-        let opened = Opened { fd, meta, fs: Some(fs) };
+        let opened = OpenedPath { fd, meta, fs: Some(fs) };
         let mut file = OpenFile::new(opened, fs);
         file.closes_slowly = true;
         file

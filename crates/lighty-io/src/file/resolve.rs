@@ -46,7 +46,7 @@ pub(super) struct How {
 
 /// Result of an open: a readable descriptor for files, an `O_PATH` one for all else.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedPath {
     pub(super) fd: OwnedFd,
     pub(super) meta: Meta,
     /// `None` if it is the root's because no mount was crossed.
@@ -65,19 +65,19 @@ const LINKS_MAX: usize = 40;
 const RENAME_RETRIES_MAX: usize = 16;
 
 /// Opens `path` beneath `dir`.
-pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Opened> {
+pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<OpenedPath> {
     let (probe, meta) = find(dir, path, how)?;
     let fs = if how.no_xdev { None } else { Some(fs_class(probe.fd.as_fd())) };
     if meta.kind != FileKind::File {
-        return Ok(Opened { fd: probe.fd, meta, fs });
+        return Ok(OpenedPath { fd: probe.fd, meta, fs });
     }
     let fd = open_file(dir, path, &probe, how)?;
     let now = meta_of(fd.as_fd(), how.cached)?;
     if now.kind != FileKind::File {
         // The file was replaced between the inspection and the open.
-        return Ok(Opened { fd: probe.fd, meta, fs });
+        return Ok(OpenedPath { fd: probe.fd, meta, fs });
     }
-    Ok(Opened { fd, meta: now, fs })
+    Ok(OpenedPath { fd, meta: now, fs })
 }
 
 /// Stats `path` beneath `dir`.
@@ -123,11 +123,11 @@ pub(super) fn open_looked_at(
     path: &[u8],
     looked: OwnedFd,
     how: How,
-) -> io::Result<Opened> {
+) -> io::Result<OpenedPath> {
     let meta = meta_of(looked.as_fd(), true)?;
     let looked = FoundPath { fd: looked, place: None };
     if meta.kind != FileKind::File {
-        return Ok(Opened { fd: looked.fd, meta, fs: None });
+        return Ok(OpenedPath { fd: looked.fd, meta, fs: None });
     }
     if how.plain {
         return Err(Errno::AGAIN.into());
@@ -137,9 +137,9 @@ pub(super) fn open_looked_at(
 }
 
 /// The last part of an open within the root's file system.
-pub(super) fn finish_open(fd: OwnedFd) -> io::Result<Opened> {
+pub(super) fn finish_open(fd: OwnedFd) -> io::Result<OpenedPath> {
     let meta = meta_of(fd.as_fd(), true)?;
-    Ok(Opened { fd, meta, fs: None })
+    Ok(OpenedPath { fd, meta, fs: None })
 }
 
 /// Opens a directory by its own path, for a root.

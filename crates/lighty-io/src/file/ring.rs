@@ -37,23 +37,23 @@ pub(super) struct Ring {
     /// A second descriptor of the ring, for the reactor.
     readiness: AsyncFd<OwnedFd>,
     ring: RefCell<IoUring>,
-    lookups: RefCell<Room>,
-    reads: RefCell<Room>,
+    lookups: RefCell<RingQuota>,
+    reads: RefCell<RingQuota>,
     refused: RefCell<Vec<(Lane, Id)>>,
     /// Entries were pushed but not submitted to the kernel.
     unsubmitted: Cell<bool>,
 }
 
 /// Operations of one kind: the number running, its limit, and the waiting ones.
-struct Room {
+struct RingQuota {
     running: usize,
     running_max: usize,
     waiting: VecDeque<Id>,
 }
 
-impl Room {
-    fn new(running_max: usize) -> RefCell<Room> {
-        RefCell::new(Room { running: 0, running_max, waiting: VecDeque::new() })
+impl RingQuota {
+    fn new(running_max: usize) -> RefCell<RingQuota> {
+        RefCell::new(RingQuota { running: 0, running_max, waiting: VecDeque::new() })
     }
 }
 
@@ -123,14 +123,14 @@ impl Ring {
         Ok(Ring {
             readiness,
             ring: RefCell::new(ring),
-            lookups: Room::new(lookups_max),
-            reads: Room::new(reads_max),
+            lookups: RingQuota::new(lookups_max),
+            reads: RingQuota::new(reads_max),
             refused: RefCell::default(),
             unsubmitted: Cell::new(false),
         })
     }
 
-    fn room(&self, lane: Lane) -> &RefCell<Room> {
+    fn room(&self, lane: Lane) -> &RefCell<RingQuota> {
         if lane == Lane::Read { &self.reads } else { &self.lookups }
     }
 
@@ -213,7 +213,7 @@ impl Ring {
     }
 
     /// Moves waiting operations into the ring while there are slots.
-    fn fill(&self, room: &RefCell<Room>, flight: &Flight) {
+    fn fill(&self, room: &RefCell<RingQuota>, flight: &Flight) {
         loop {
             let mut room = room.borrow_mut();
             if room.running >= room.running_max {

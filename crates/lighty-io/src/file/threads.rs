@@ -14,7 +14,7 @@ use super::resolve;
 use crate::threads::pool::{Lane, ThreadPool, Ticket};
 
 /// Message from a pool thread: the slot and its result.
-pub(super) type Report = (Id, io::Result<FileJobOutput>);
+pub(super) type JobReport = (Id, io::Result<FileJobOutput>);
 
 /// Starts the job of slot `id` in the pool. The result arrives through `done`; the ticket revokes
 /// the job until a thread has started it.
@@ -23,11 +23,11 @@ pub(super) fn start(
     lane: Lane,
     id: Id,
     job: &mut FileJob,
-    done: UnboundedSender<Report>,
+    done: UnboundedSender<JobReport>,
 ) -> io::Result<Ticket> {
     match job {
         FileJob::Open { dir, path, how, stat_only, .. } => {
-            let (dir, path) = (Lent(dir.as_fd().as_raw_fd()), path.clone());
+            let (dir, path) = (LentDescriptor(dir.as_fd().as_raw_fd()), path.clone());
             let (how, stat_only) = (*how, *stat_only);
             pool.spawn_revocable(lane, move || {
                 let dir = dir.borrow();
@@ -41,13 +41,14 @@ pub(super) fn start(
         }
         FileJob::Read { file, offset, buf } => {
             let target = ReadMemory { at: buf.as_mut_ptr(), length: buf.len() };
-            let (file, offset) = (Lent(file.as_fd().as_raw_fd()), *offset);
+            let (file, offset) = (LentDescriptor(file.as_fd().as_raw_fd()), *offset);
             pool.spawn_revocable(lane, move || {
                 let _ = done.send((id, target.read(file, offset).map(FileJobOutput::Read)));
             })
         }
         FileJob::Warm { file, offset, length, .. } => {
-            let (file, offset, length) = (Lent(file.as_fd().as_raw_fd()), *offset, *length);
+            let (file, offset, length) =
+                (LentDescriptor(file.as_fd().as_raw_fd()), *offset, *length);
             pool.spawn_revocable(lane, move || {
                 let _ = done.send((id, warm(file, offset, length).map(FileJobOutput::Read)));
             })
@@ -68,19 +69,20 @@ pub(super) fn run_here(job: &mut FileJob) -> io::Result<FileJobOutput> {
         }
         FileJob::Read { file, offset, buf } => {
             let target = ReadMemory { at: buf.as_mut_ptr(), length: buf.len() };
-            target.read(Lent(file.as_fd().as_raw_fd()), *offset).map(FileJobOutput::Read)
+            target.read(LentDescriptor(file.as_fd().as_raw_fd()), *offset).map(FileJobOutput::Read)
         }
         FileJob::Warm { file, offset, length, .. } => {
-            warm(Lent(file.as_fd().as_raw_fd()), *offset, *length).map(FileJobOutput::Read)
+            warm(LentDescriptor(file.as_fd().as_raw_fd()), *offset, *length)
+                .map(FileJobOutput::Read)
         }
     }
 }
 
 /// A descriptor that the slot of the operation keeps open until the operation has ended.
 #[derive(Clone, Copy)]
-struct Lent(RawFd);
+struct LentDescriptor(RawFd);
 
-impl Lent {
+impl LentDescriptor {
     fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: the slot owns the file or directory of this descriptor and lives until the
         // result of the job that uses it has been received, or is leaked with the engine.
@@ -99,7 +101,7 @@ struct ReadMemory {
 unsafe impl Send for ReadMemory {}
 
 impl ReadMemory {
-    fn read(&self, file: Lent, offset: u64) -> io::Result<u64> {
+    fn read(&self, file: LentDescriptor, offset: u64) -> io::Result<u64> {
         let offset = libc::off_t::try_from(offset)
             .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         loop {
@@ -116,7 +118,7 @@ impl ReadMemory {
     }
 }
 
-fn warm(file: Lent, offset: u64, length: u64) -> io::Result<u64> {
+fn warm(file: LentDescriptor, offset: u64, length: u64) -> io::Result<u64> {
     let mut done = 0;
     while done < length {
         let want = (length - done).min(SCRATCH_BYTES as u64) as usize;

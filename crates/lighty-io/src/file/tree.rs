@@ -160,7 +160,7 @@ pub fn meta_of_path(path: &Path) -> io::Result<Meta> {
 /// A pinned file: while this is held, its inode number cannot be reused, whatever happens to its
 /// name.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedFile {
     /// Its metadata when it was pinned.
     pub meta: Meta,
     /// Closing an `O_PATH` descriptor, unlike any other, releases no POSIX locks. `None` if no
@@ -168,7 +168,7 @@ pub struct Pinned {
     _fd: Option<OwnedFd>,
 }
 
-impl Pinned {
+impl PinnedFile {
     /// Pins a path's target, links followed.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub fn is_detached() -> bool {
 
 /// The two processes after [`detach`].
 #[derive(Debug)]
-pub enum Side {
+pub enum DetachedSide {
     /// The process that was started. It exits with this status; `None` if the server ended without
     /// reporting one.
     Starter(Option<u8>),
@@ -38,13 +38,13 @@ pub struct Starting {
 ///
 /// # Errors
 /// The system's, if `fork` fails or `/dev/null` is missing.
-pub fn detach() -> io::Result<Side> {
+pub fn detach() -> io::Result<DetachedSide> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let (outcome, sender) = pipe_with(PipeFlags::CLOEXEC)?;
     if fork()? {
         drop(sender);
         let mut status = [0];
-        return Ok(Side::Starter(
+        return Ok(DetachedSide::Starter(
             File::from(outcome).read_exact(&mut status).ok().map(|()| status[0]),
         ));
     }
@@ -56,7 +56,7 @@ pub fn detach() -> io::Result<Side> {
         unsafe { libc::_exit(0) };
     }
     IS_DETACHED.store(true, Ordering::Relaxed);
-    Ok(Side::Server(Starting { outcome: sender.into(), null }))
+    Ok(DetachedSide::Server(Starting { outcome: sender.into(), null }))
 }
 
 /// True in the parent.

@@ -17,7 +17,7 @@ pub(super) enum DirectFile {
 
 /// File data in memory pages.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct PageSegment {
     pub(super) memory: OwnedFd,
     /// Offset of the data in the memory file.
     pub(super) skip: u64,

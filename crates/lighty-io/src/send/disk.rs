@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
-use super::direct::{DirectFile, Segment};
+use super::direct::{DirectFile, PageSegment};
 use super::ways::Cold;
 use super::{File, NetworkBackend, Sender};
 use crate::file::OwnedBuf;
@@ -26,7 +26,7 @@ pub(super) struct Disk {
     pub(super) warmed: (u64, u32),
     pub(super) warm_ahead: Ahead<io::Result<u64>>,
     pub(super) read_ahead: Ahead<ReadResult>,
-    pub(super) segment_ahead: Ahead<io::Result<Segment>>,
+    pub(super) segment_ahead: Ahead<io::Result<PageSegment>>,
     pub(super) direct: DirectFile,
 }
 

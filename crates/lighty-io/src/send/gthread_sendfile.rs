@@ -16,7 +16,7 @@ use crate::process::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
 /// Result of a job: bytes sent, and why it stopped early, if it did.
-struct Lent {
+struct SendfileResult {
     bytes: u64,
     end: io::Result<()>,
 }
@@ -76,15 +76,15 @@ impl Sender {
     }
 }
 
-fn lent(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, want: u64) -> Lent {
+fn lent(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, want: u64) -> SendfileResult {
     let mut bytes = 0;
     while bytes < want {
         match sendfile_once(socket, file, offset + bytes, want - bytes) {
             Ok(sent) => bytes += sent,
-            Err(end) => return Lent { bytes, end: Err(end) },
+            Err(end) => return SendfileResult { bytes, end: Err(end) },
         }
     }
-    Lent { bytes, end: Ok(()) }
+    SendfileResult { bytes, end: Ok(()) }
 }
 
 /// The thread received EAGAIN, which the reactor did not see, and the socket may have drained

@@ -21,7 +21,7 @@ use lighty_buf::{ChunkQueue, FileRange};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::direct::{DirectFile, Segment};
+use super::direct::{DirectFile, PageSegment};
 use super::disk::Disk;
 use super::socket::{self, sendfile_unsupported, shrank};
 use super::{File, Sender};
@@ -40,7 +40,7 @@ impl Sender {
         disk: &mut Disk,
         range: &FileRange<File>,
         left: u64,
-    ) -> io::Result<Option<Segment>> {
+    ) -> io::Result<Option<PageSegment>> {
         let Some(aio) = &self.0.aio else { return Ok(None) };
         if matches!(disk.direct, DirectFile::Unknown) {
             let needed = [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit];
@@ -87,7 +87,7 @@ impl Sender {
         disk: &mut Disk,
         stream: &Stream,
         queue: &mut ChunkQueue<File>,
-        segment: &Segment,
+        segment: &PageSegment,
         progress: &Cell<u64>,
     ) -> io::Result<u64> {
         let mut sent = 0;

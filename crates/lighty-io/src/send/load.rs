@@ -18,7 +18,7 @@ const SPARE_BUFFER_BYTES: usize = super::buffered::SPARE_BUFFER_BYTES;
 
 /// State of a response's loads; empty until one was not in memory.
 #[derive(Default)]
-pub struct Loading(Option<Box<Disk>>);
+pub struct ResponseLoading(Option<Box<Disk>>);
 
 impl Sender {
     /// Replaces the beginning of the file at the front of the queue, at most `want` bytes, by its
@@ -28,7 +28,7 @@ impl Sender {
     /// Errors of the file; `UnexpectedEof` if it has shrunk.
     pub fn try_load(
         &self,
-        loading: &mut Loading,
+        loading: &mut ResponseLoading,
         queue: &mut ChunkQueue<File>,
         want: usize,
     ) -> io::Result<bool> {
@@ -61,7 +61,7 @@ impl Sender {
     /// As for [`try_load`](Self::try_load).
     pub async fn load(
         &self,
-        loading: &mut Loading,
+        loading: &mut ResponseLoading,
         queue: &mut ChunkQueue<File>,
         want: usize,
     ) -> io::Result<()> {
@@ -104,7 +104,7 @@ mod tests {
         for from_disk in [false, true] {
             let mut queue = ChunkQueue::new();
             queue.push_file(FileRange { file: Rc::clone(&file), offset: 7, length: 299_993 });
-            let (mut loading, mut heard) = (Loading::default(), Vec::new());
+            let (mut loading, mut heard) = (ResponseLoading::default(), Vec::new());
             while !queue.is_empty() {
                 let is_there = !from_disk
                     && sender.try_load(&mut loading, &mut queue, 100_000).expect("readable");
@@ -119,7 +119,8 @@ mod tests {
         }
         let mut beyond = ChunkQueue::new();
         beyond.push_file(FileRange { file, offset: 300_000, length: 1 });
-        let error = sender.try_load(&mut Loading::default(), &mut beyond, 1).expect_err("shorter");
+        let error =
+            sender.try_load(&mut ResponseLoading::default(), &mut beyond, 1).expect_err("shorter");
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -13,7 +13,7 @@ use super::entry::CacheEntry;
 use super::pending::{Join, Pending};
 use super::table::{AsCacheLookup, CacheKey, CacheLookup, CacheSlot};
 use super::watch::{Acquired, Hold};
-use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
+use super::{CHANGES, CacheEngine, CacheLoading, Lookup, StatCache, TRUST_MS, count};
 use crate::clock;
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 use crate::threads::panics;
@@ -313,7 +313,8 @@ impl StatCache {
     }
 
     fn begin(&self, lookup: &CacheLookup<'_>) -> LoadGuard {
-        let loading = Rc::new(Loading { key: CacheKey::new(*lookup), overtaken: false.into() });
+        let loading =
+            Rc::new(CacheLoading { key: CacheKey::new(*lookup), overtaken: false.into() });
         self.0.loading.borrow_mut().push(loading.clone());
         LoadGuard(loading, self.clone())
     }
@@ -358,7 +359,7 @@ impl StatCache {
 }
 
 /// A load that is notified of changes while it lives.
-struct LoadGuard(Rc<Loading>, StatCache);
+struct LoadGuard(Rc<CacheLoading>, StatCache);
 
 impl Drop for LoadGuard {
     fn drop(&mut self) {

@@ -16,7 +16,7 @@ const INPUT_BYTES_MAX: usize = 80 << 10;
 const PIECE_BYTES: usize = 4 << 10;
 
 /// A side of a handshake, server or client.
-pub(super) trait Side {
+pub(super) trait HandshakeSide {
     /// rustls' data for this side.
     type Data;
 
@@ -24,7 +24,7 @@ pub(super) trait Side {
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 }
 
-impl Side for UnbufferedServerConnection {
+impl HandshakeSide for UnbufferedServerConnection {
     type Data = ServerConnectionData;
 
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
@@ -32,7 +32,7 @@ impl Side for UnbufferedServerConnection {
     }
 }
 
-impl Side for UnbufferedClientConnection {
+impl HandshakeSide for UnbufferedClientConnection {
     type Data = ClientConnectionData;
 
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
 
     /// Continues until application data may be exchanged. `rest` is awaited before each expensive
     /// step.
-    pub(super) async fn run<S: Side>(
+    pub(super) async fn run<S: HandshakeSide>(
         &mut self,
         mut connection: S,
         rest: &impl AsyncFn(),
@@ -137,7 +137,7 @@ impl<'a> Driver<'a> {
     /// Collects the output for an error, up to the alert: after it rustls returns the same error
     /// again. Only discarded bytes are removed from the input, because rustls remembers positions
     /// in it.
-    fn take_alerts<S: Side>(&mut self, connection: &mut S) {
+    fn take_alerts<S: HandshakeSide>(&mut self, connection: &mut S) {
         loop {
             let UnbufferedStatus { discard, state } = connection.process(&mut self.input);
             let start = self.output.len();

@@ -54,7 +54,7 @@ impl KeyLog {
 
     /// The log as used by one policy. It keeps the file open.
     pub(super) fn for_policy(&self) -> Arc<dyn rustls::KeyLog> {
-        Arc::new(Lines { handle: self.0.writer.handle(), _file: self.clone() })
+        Arc::new(KeyLogLines { handle: self.0.writer.handle(), _file: self.clone() })
     }
 }
 
@@ -64,18 +64,18 @@ fn append_to(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-struct Lines {
+struct KeyLogLines {
     handle: LogHandle,
     _file: KeyLog,
 }
 
-impl Debug for Lines {
+impl Debug for KeyLogLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lines")
     }
 }
 
-impl rustls::KeyLog for Lines {
+impl rustls::KeyLog for KeyLogLines {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let mut line = label.to_owned();
         for bytes in [client_random, secret] {

@@ -42,7 +42,7 @@ struct Loaded {
     files: HashMap<Arc<str>, Arc<PemFile>>,
     /// OCSP responses, or the reason why there is none.
     staples: HashMap<Arc<str>, Result<Staple, TlsError>>,
-    stamps: HashMap<Arc<str>, Stamp>,
+    stamps: HashMap<Arc<str>, MaterialStamp>,
     /// When the files were last checked, in seconds since 1970.
     looked_s: i64,
 }
@@ -57,9 +57,9 @@ struct Managed {
 /// Identifies a version of a file. It is taken before the file is read, so that a concurrent write
 /// counts as a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp(Option<(SystemTime, u64)>);
+struct MaterialStamp(Option<(SystemTime, u64)>);
 
-impl Stamp {
+impl MaterialStamp {
     fn of(path: &str) -> Self {
         let meta = std::fs::metadata(path).ok();
         Self(meta.and_then(|meta| Some((meta.modified().ok()?, meta.len()))))
@@ -94,7 +94,7 @@ impl Materials {
     /// A message: a file cannot be read or holds no certificate or key, or the key belongs to
     /// another certificate.
     pub fn load_pair(&self, files: &PairFiles) -> Result<(), PairError> {
-        let stamps = Stamp::of_all(files);
+        let stamps = MaterialStamp::of_all(files);
         self.keep_pair(files, Arc::new(read_pair(files)?), stamps);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Materials {
         before: &Materials,
     ) -> Result<(), TlsError> {
         let files = PairFiles { chain: Arc::clone(file), key: None };
-        let stamps = Stamp::of_all(&files);
+        let stamps = MaterialStamp::of_all(&files);
         if !self.take_over_pair(&files, before) && self.load_pair(&files).is_err() {
             let known = before.read().pairs.get(&files).cloned();
             let pair = known.map_or_else(|| signing::placeholder(names), Ok)?;
@@ -152,7 +152,7 @@ impl Materials {
         &self,
         files: &PairFiles,
         pair: Arc<CertifiedKey>,
-        stamps: Vec<(Arc<str>, Stamp)>,
+        stamps: Vec<(Arc<str>, MaterialStamp)>,
     ) {
         let mut loaded = self.write();
         loaded.stamps.extend(stamps);
@@ -163,7 +163,7 @@ impl Materials {
     /// privileges, the process continues with the previously loaded pair. `false` if there is no
     /// such pair, or the files are readable.
     pub fn take_over_pair(&self, files: &PairFiles, before: &Materials) -> bool {
-        let stamps = Stamp::of_all(files);
+        let stamps = MaterialStamp::of_all(files);
         let known = before.read().pairs.get(files).cloned();
         let is_taken = known.is_some() && files.paths().any(|path| !is_readable(path));
         if let (true, Some(pair)) = (is_taken, known) {
@@ -174,7 +174,7 @@ impl Materials {
 
     /// [`take_over_pair`](Self::take_over_pair) for a file of authorities or revocation lists.
     pub fn take_over_file(&self, path: &Arc<str>, before: &Materials) -> bool {
-        let stamp = Stamp::of(path);
+        let stamp = MaterialStamp::of(path);
         let known = before.file(path).filter(|_| !is_readable(path));
         if let Some(file) = &known {
             let mut loaded = self.write();
@@ -193,7 +193,7 @@ impl Materials {
     /// # Errors
     /// A message: the file cannot be read or holds none.
     pub fn load_authorities(&self, path: &Arc<str>) -> Result<(), TlsError> {
-        let (stamp, file) = (Stamp::of(path), read(path)?);
+        let (stamp, file) = (MaterialStamp::of(path), read(path)?);
         if file.certificates.is_empty() {
             return Err(format!("{path}: it holds no certificate").into());
         }
@@ -206,7 +206,7 @@ impl Materials {
     /// # Errors
     /// A message: the file cannot be read or holds none.
     pub fn load_revocations(&self, path: &Arc<str>) -> Result<(), TlsError> {
-        let (stamp, file) = (Stamp::of(path), read(path)?);
+        let (stamp, file) = (MaterialStamp::of(path), read(path)?);
         if file.lists.is_empty() {
             return Err(format!("{path}: it holds no certificate revocation list").into());
         }
@@ -218,7 +218,7 @@ impl Materials {
     /// [`take_over_pair`](Self::take_over_pair) does. A missing or empty file causes a warning, and
     /// is loaded when it changes.
     pub fn load_staple(&self, path: &Arc<str>, before: &Materials) {
-        let stamp = Stamp::of(path);
+        let stamp = MaterialStamp::of(path);
         let known = before.read().staples.get(path).cloned();
         let staple = match known {
             Some(known) if !is_readable(path) => known,
@@ -230,7 +230,7 @@ impl Materials {
         loaded.staples.insert(Arc::clone(path), staple);
     }
 
-    fn keep(&self, path: &Arc<str>, file: PemFile, stamp: Stamp) {
+    fn keep(&self, path: &Arc<str>, file: PemFile, stamp: MaterialStamp) {
         let mut loaded = self.write();
         loaded.stamps.insert(Arc::clone(path), stamp);
         loaded.files.insert(Arc::clone(path), Arc::new(file));
@@ -246,9 +246,9 @@ impl Materials {
             let has_turned = staples.any(is_other);
             (loaded.stamps.clone(), has_turned)
         };
-        let changed: Vec<(Arc<str>, Stamp)> = stamps
+        let changed: Vec<(Arc<str>, MaterialStamp)> = stamps
             .into_iter()
-            .map(|(path, old)| (Stamp::of(&path), path, old))
+            .map(|(path, old)| (MaterialStamp::of(&path), path, old))
             .filter(|(new, _, old)| new != old)
             .map(|(new, path, _)| (path, new))
             .collect();
@@ -279,7 +279,7 @@ impl Materials {
             });
         }
         for path in &files {
-            let stamp = Stamp::of(path);
+            let stamp = MaterialStamp::of(path);
             match read(path) {
                 Ok(file) if !file.certificates.is_empty() || !file.lists.is_empty() => {
                     self.keep(path, file, stamp);
@@ -297,7 +297,7 @@ impl Materials {
 
     /// Loads a pair again, unless the new one has expired and the previous one has not.
     fn load_pair_again(&self, files: &PairFiles, now_s: i64) -> Result<(), PairError> {
-        let stamps = Stamp::of_all(files);
+        let stamps = MaterialStamp::of_all(files);
         let pair = read_pair(files)?;
         let has_expired = |pair: &CertifiedKey| {
             let valid = pair.cert.first().and_then(|leaf| certificate::validity(leaf));

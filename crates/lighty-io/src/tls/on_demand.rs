@@ -10,12 +10,12 @@ use rustls::sign::CertifiedKey;
 use super::pem_file::{PairFiles, read_pair};
 use super::tls_error::TlsError;
 
-type Pairs = HashMap<Box<str>, Arc<CertifiedKey>>;
+type CertifiedKeys = HashMap<Box<str>, Arc<CertifiedKey>>;
 
 /// Certificates with their keys, by lower-case name. Clones share them, so they outlive a
 /// configuration.
 #[derive(Clone, Default)]
-pub struct OnDemandPairs(Arc<RwLock<Pairs>>);
+pub struct OnDemandPairs(Arc<RwLock<CertifiedKeys>>);
 
 impl OnDemandPairs {
     /// Loads a name's certificate, replacing the previous one. Its file holds the key as well.

@@ -251,7 +251,7 @@ fn resolver(
         let by_name = ByName::new(materials.managed(), materials.on_demand(), options.unnamed);
         return Ok(Arc::new(by_name.ok_or("ssl.pemfile is not set")?));
     }
-    Ok(Arc::new(Pairs::new(options, materials, provider)?))
+    Ok(Arc::new(CertificateChoice::new(options, materials, provider)?))
 }
 
 /// Chooses the certificate for the requested name, or the first one.
@@ -302,13 +302,13 @@ impl ResolvesServerCert for ByName {
 
 /// Chooses the first certificate whose signatures the client can verify.
 #[derive(Debug)]
-struct Pairs {
+struct CertificateChoice {
     all: Vec<Arc<CertifiedKey>>,
     /// The enabled suites.
     suites: Vec<SupportedCipherSuite>,
 }
 
-impl Pairs {
+impl CertificateChoice {
     fn new(
         options: &PolicyOptions,
         materials: &Materials,
@@ -345,7 +345,7 @@ impl Pairs {
     }
 }
 
-impl ResolvesServerCert for Pairs {
+impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let is_verified =
             |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(hello.signature_schemes()).is_some();

@@ -275,7 +275,7 @@ pub(crate) struct Opener {
 
 /// An opened record: its type, and the position of its plaintext.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedRecord {
     pub(crate) kind: ContentType,
     /// Start and end of the plaintext, counted from the record's first byte.
     pub(crate) start: usize,
@@ -299,7 +299,7 @@ impl Opener {
     ///
     /// # Errors
     /// Faults of the record; the connection must then be closed.
-    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<Opened, RecordFault> {
+    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<OpenedRecord, RecordFault> {
         let (header, body) = record.split_at_mut(HEADER_BYTES);
         let outer = ContentType::parse(header[0]).ok_or(RecordFault::Unexpected)?;
         match self.key.shape {
@@ -309,7 +309,7 @@ impl Opener {
         }
     }
 
-    fn open_inner(&mut self, header: &[u8], body: &mut [u8]) -> Result<Opened, RecordFault> {
+    fn open_inner(&mut self, header: &[u8], body: &mut [u8]) -> Result<OpenedRecord, RecordFault> {
         let (nonce, _) = self.key.next()?;
         let nonce = Nonce::assume_unique_for_key(nonce);
         let text = self.key.context()?.open_in_place(nonce, Aad::from(header), body);
@@ -320,7 +320,7 @@ impl Opener {
             return Err(RecordFault::Overflow);
         }
         let kind = ContentType::parse(text[last]).ok_or(RecordFault::Unexpected)?;
-        Ok(Opened { kind, start: HEADER_BYTES, end: HEADER_BYTES + last })
+        Ok(OpenedRecord { kind, start: HEADER_BYTES, end: HEADER_BYTES + last })
     }
 
     fn open_tls12(
@@ -328,7 +328,7 @@ impl Opener {
         kind: ContentType,
         header: &[u8],
         body: &mut [u8],
-    ) -> Result<Opened, RecordFault> {
+    ) -> Result<OpenedRecord, RecordFault> {
         let (mut nonce, number) = self.key.next()?;
         let explicit = match self.key.shape {
             Shape::Explicit => EXPLICIT_NONCE_BYTES,
@@ -346,7 +346,7 @@ impl Opener {
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.key.context()?.open_in_place(nonce, aad, sealed).map_err(|_| RecordFault::BadMac)?;
         let start = HEADER_BYTES + explicit;
-        Ok(Opened { kind, start, end: start + length })
+        Ok(OpenedRecord { kind, start, end: start + length })
     }
 }
 

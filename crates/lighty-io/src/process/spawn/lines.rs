@@ -25,7 +25,7 @@ pub async fn forward_lines(
     from: &pipe::Receiver,
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {
-    let (mut lines, mut unwanted) = (Lines::default(), 0);
+    let (mut lines, mut unwanted) = (PartialLine::default(), 0);
     loop {
         // Wait without holding a buffer.
         from.readable().await?;
@@ -50,11 +50,11 @@ pub async fn forward_lines(
 
 /// An incomplete line.
 #[derive(Debug, Default)]
-struct Lines {
+struct PartialLine {
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl PartialLine {
     /// Splits bytes into lines. True if all of them were wanted.
     fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8]) -> bool) -> bool {
         let mut wanted = true;
@@ -92,7 +92,7 @@ mod tests {
             heard.push(line.to_vec());
             true
         };
-        let mut lines = Lines::default();
+        let mut lines = PartialLine::default();
         for piece in pieces {
             lines.feed(piece, &mut each);
         }

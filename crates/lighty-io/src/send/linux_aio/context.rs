@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::pages::Pages;
-use super::{ALIGN_BYTES, Segment};
+use super::{ALIGN_BYTES, PageSegment};
 use crate::process::syscall_fallback::Syscall;
 use crate::threads::{keep, panics};
 
@@ -122,7 +122,7 @@ impl AioContext {
         file: Rc<OwnedFd>,
         offset: u64,
         want: u64,
-    ) -> io::Result<Segment> {
+    ) -> io::Result<PageSegment> {
         let skip = offset % ALIGN_BYTES;
         let length = (skip + want).next_multiple_of(ALIGN_BYTES);
         let pages = Pages::new(usize::try_from(length).map_err(|_| too_large())?)?;
@@ -131,7 +131,7 @@ impl AioContext {
         let lost = |_| io::Error::other("kernel AIO: the context is gone");
         let (pages, result) = response.await.map_err(lost)?;
         let bytes = result?.saturating_sub(skip).min(want);
-        Ok(Segment { memory: pages.into_file()?, skip, bytes })
+        Ok(PageSegment { memory: pages.into_file()?, skip, bytes })
     }
 
     /// Submits a request to the kernel.

@@ -10,7 +10,7 @@ use lighty_http::{Fields, Known, base64};
 use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
-use lighty_io::send::Loading;
+use lighty_io::send::ResponseLoading;
 use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 use lighty_wire::http2::ErrorCode;
 use lighty_wire::http2::request::read_request;
@@ -84,7 +84,12 @@ impl H2Exchange {
     }
 
     /// Moves the stream's state out, and leaves an exchange that any other stream can use.
-    pub(super) fn put_away(&mut self, at: StreamRef, loading: Loading, clock: Clock) -> AwayH2 {
+    pub(super) fn put_away(
+        &mut self,
+        at: StreamRef,
+        loading: ResponseLoading,
+        clock: Clock,
+    ) -> AwayH2 {
         let (input, entry) = new_ends(clock);
         let exchange = self.exchange.put_away();
         self.exchange.client = Some(Rc::clone(&input) as _);
@@ -103,7 +108,7 @@ impl H2Exchange {
     }
 
     /// Restores the stream's state from `away`. The exchange must be unused.
-    pub(super) fn take_back(&mut self, away: AwayH2) -> (StreamRef, Loading) {
+    pub(super) fn take_back(&mut self, away: AwayH2) -> (StreamRef, ResponseLoading) {
         self.exchange.take_back(away.exchange);
         self.exchange.client = Some(Rc::clone(&away.input) as _);
         self.io.at = Some(away.at.clone());
@@ -129,7 +134,7 @@ pub(super) struct AwayH2 {
     pub(super) input: Rc<RefCell<Input>>,
     pub(super) entry: Rc<StreamEntry>,
     queue: ChunkQueue<Rc<OpenFile>>,
-    loading: Loading,
+    loading: ResponseLoading,
     has_begun: bool,
 }
 

@@ -17,7 +17,7 @@ use lighty_core::log::trace;
 use lighty_core::pipeline::error_page;
 use lighty_core::{Body, BodyStream, Exchange, Fault};
 use lighty_http::{Known, Status};
-use lighty_io::send::{LOAD_BYTES_MAX, Loading, TURN_PIECES_MAX};
+use lighty_io::send::{LOAD_BYTES_MAX, ResponseLoading, TURN_PIECES_MAX};
 use lighty_wire::http1::response as encode;
 use lighty_wire::http2::{ErrorCode, SendFault};
 
@@ -103,7 +103,7 @@ impl H2Io {
         on: RequestStream<'_>,
         ex: &mut Exchange,
         at: &StreamRef,
-        loading: &mut Loading,
+        loading: &mut ResponseLoading,
     ) -> io::Result<bool> {
         let input = Rc::clone(&self.input);
         let sent = {
@@ -208,7 +208,7 @@ impl H2Io {
         at: &StreamRef,
     ) -> io::Result<bool> {
         let sender = &on.conn.worker().sender;
-        let mut loading = Loading::default();
+        let mut loading = ResponseLoading::default();
         for _ in 0..TURN_PIECES_MAX {
             if self.queue.is_empty() {
                 return Ok(true);
@@ -248,7 +248,7 @@ impl H2Io {
         ex: &mut Exchange,
         at: &StreamRef,
     ) -> io::Result<()> {
-        self.send_queue(on, ex, at, &mut Loading::default(), Ends::Body).await?;
+        self.send_queue(on, ex, at, &mut ResponseLoading::default(), Ends::Body).await?;
         drained(on, at).await
     }
 
@@ -259,7 +259,7 @@ impl H2Io {
         on: RequestStream<'_>,
         ex: &mut Exchange,
         at: &StreamRef,
-        loading: &mut Loading,
+        loading: &mut ResponseLoading,
         ends: Ends,
     ) -> io::Result<bool> {
         let (clock, sender) = (&on.conn.worker().machine.clock, &on.conn.worker().sender);
@@ -319,7 +319,7 @@ impl H2Io {
         let input = Rc::clone(&self.input);
         let discard = |_: &mut std::task::Context<'_>| input.borrow().discard();
         let (mut produced, announced) = (0, source.known_length());
-        let mut loading = Loading::default();
+        let mut loading = ResponseLoading::default();
         loop {
             let waiting = pin!(async { room(on, at).await.map(|_| ()) });
             ex.begin_span(Span::SendQueued);

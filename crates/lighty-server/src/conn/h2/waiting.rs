@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
-use lighty_io::send::Loading;
+use lighty_io::send::ResponseLoading;
 use lighty_io::threads::panics;
 
 use super::exchange::{AwayH2, H2Exchange};
@@ -39,7 +39,7 @@ enum State<'c> {
 enum Sent {
     Step(Step),
     /// The windows are full.
-    NoWindow(StreamRef, Box<H2Exchange>, Loading),
+    NoWindow(StreamRef, Box<H2Exchange>, ResponseLoading),
 }
 
 impl<'c> Waiting<'c> {
@@ -48,7 +48,7 @@ impl<'c> Waiting<'c> {
         let H2Exchange { exchange, entry, .. } = &mut *h2;
         RequestStream { conn, entry }.enter(Stage::FirstByteOut, &mut exchange.stages);
         exchange.begin_span(Span::SendQueued);
-        let loading = Loading::default();
+        let loading = ResponseLoading::default();
         let lacks_window = at.shared.borrow_mut().lacks_window(at.key);
         let state = match lacks_window {
             true => State::Away(put_away(conn.worker(), at, h2, loading)),
@@ -108,14 +108,19 @@ fn put_away(
     worker: &Worker,
     at: StreamRef,
     mut h2: Box<H2Exchange>,
-    loading: Loading,
+    loading: ResponseLoading,
 ) -> Box<AwayH2> {
     let away = Box::new(h2.put_away(at, loading, worker.machine.clock.clone()));
     worker.give_back_h2(h2);
     away
 }
 
-async fn send(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, mut loading: Loading) -> Sent {
+async fn send(
+    conn: &Conn,
+    at: StreamRef,
+    mut h2: Box<H2Exchange>,
+    mut loading: ResponseLoading,
+) -> Sent {
     let sent = {
         let H2Exchange { exchange, io, entry } = &mut *h2;
         let on = RequestStream { conn, entry };

@@ -17,11 +17,11 @@ pub const SCRIPTS_MAX: usize = 1024;
 /// Compiled scripts, each with data of type `K` about its file.
 #[derive(Debug)]
 pub struct ScriptCache<K> {
-    kept: RefCell<Kept<K>>,
+    kept: RefCell<CachedScripts<K>>,
     accounts: Accounts,
 }
 
-type Kept<K> = HashMap<Box<[u8]>, (K, Rc<Script>), foldhash::fast::RandomState>;
+type CachedScripts<K> = HashMap<Box<[u8]>, (K, Rc<Script>), foldhash::fast::RandomState>;
 
 impl<K> ScriptCache<K> {
     /// An empty cache. Its scripts' accounts are kept in `accounts`.

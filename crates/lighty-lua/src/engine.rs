@@ -19,7 +19,7 @@ use crate::budget::{self, RunLimits, Stopped};
 use crate::call::{Call, Reply};
 use crate::chunk::{self, Chunk, Compiled, LoadError};
 use crate::error_text::message;
-use crate::objects::{self, Current, Kept, ScriptOptions};
+use crate::objects::{self, Current, KeptBytes, ScriptOptions};
 use crate::reply::{self, CallError};
 use crate::request::Requests;
 
@@ -95,7 +95,7 @@ pub struct EngineRun {
     waits: Waits,
     /// Error of an invalid call, raised in the script when it resumes.
     refused: Option<Box<CallError>>,
-    kept: Kept,
+    kept: KeptBytes,
     used: budget::Used,
 }
 
@@ -287,7 +287,7 @@ impl<R: Requests> Engine<R> {
             memory: 0,
             waits: Waits::Call,
             refused: None,
-            kept: Kept::default(),
+            kept: KeptBytes::default(),
             used: budget::Used::default(),
         })
     }

@@ -36,13 +36,13 @@ pub(crate) struct Current<R: Requests> {
     pub(crate) request: Loan<Lent<R>>,
     path: RefCell<Rc<str>>,
     memory_max: Cell<usize>,
-    kept: Cell<Kept>,
+    kept: Cell<KeptBytes>,
     options: ScriptOptions,
 }
 
 /// Bytes that a run has added to its request and its response, which are not part of Lua's memory.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptBytes {
     /// The response's body.
     body: usize,
     /// Fields, variables, the request's body, printed text.
@@ -65,13 +65,13 @@ impl<R: Requests> Current<R> {
         }
     }
 
-    pub(crate) fn enter(&self, path: &Rc<str>, memory_max: usize, kept: Kept) {
+    pub(crate) fn enter(&self, path: &Rc<str>, memory_max: usize, kept: KeptBytes) {
         self.kept.set(kept);
         self.path.replace(Rc::clone(path));
         self.memory_max.set(memory_max);
     }
 
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn kept(&self) -> KeptBytes {
         self.kept.get()
     }
 
@@ -106,10 +106,10 @@ impl<R: Requests> Current<R> {
 
     fn forget_pieces(&self) {
         let values = self.kept.get().values;
-        self.kept.set(Kept { body: 0, values });
+        self.kept.set(KeptBytes { body: 0, values });
     }
 
-    fn is_room_for(&self, kept: Kept) -> bool {
+    fn is_room_for(&self, kept: KeptBytes) -> bool {
         let is_room = kept.body + kept.values <= self.memory_max.get();
         if is_room {
             self.kept.set(kept);

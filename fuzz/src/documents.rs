@@ -1,6 +1,6 @@
 //! What clients write in XML: takes any bytes, and panics when a promise is broken.
 
-use super::xml::{Document, Element};
+use super::xml::{Element, XmlDocument};
 
 /// Elements within elements that are looked at, and of each so many.
 const DEPTH: usize = 3;
@@ -8,14 +8,14 @@ const CHILDREN: usize = 8;
 
 /// Every element of what is read means the same by itself, without what is around it.
 pub fn dav_xml(data: &[u8]) {
-    if let Ok(document) = Document::read(data) {
+    if let Ok(document) = XmlDocument::read(data) {
         check(&document, &document.root, 0);
     }
 }
 
-fn check(document: &Document, element: &Element, depth: usize) {
+fn check(document: &XmlDocument, element: &Element, depth: usize) {
     let alone = document.standalone(element);
-    match Document::read(alone.as_bytes()) {
+    match XmlDocument::read(alone.as_bytes()) {
         // Attributes and namespaces are counted apart, and are all attributes now.
         Err(fault) => assert!(fault.starts_with("too many"), "{fault}: {alone:?}"),
         Ok(again) => {

@@ -28,7 +28,7 @@ use lighty_io::clock::local_time::LocalTime;
 use lighty_io::transport::Peer;
 
 use record::{AccessRecord, ConnectionOutcome, Moment};
-use settings::AccessSettings;
+use settings::AccessLogSettings;
 use sinks::Handles;
 
 pub use sinks::Sinks;
@@ -72,7 +72,7 @@ impl Module for AccessLog {
     }
 
     fn done(&self, ex: &Exchange) {
-        let settings = ex.settings.module::<AccessSettings>();
+        let settings = ex.settings.module::<AccessLogSettings>();
         let Some(log) = self.handles.of(settings) else { return };
         let mut line = self.line.borrow_mut();
         line.clear();

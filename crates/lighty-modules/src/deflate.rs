@@ -459,7 +459,7 @@ fn in_memory(response: &Response) -> Option<Bytes> {
 }
 
 /// Encodes a short body.
-fn encode_whole(coding: Coding, params: &params::Params, bytes: &[u8]) -> io::Result<Bytes> {
+fn encode_whole(coding: Coding, params: &params::EncoderParams, bytes: &[u8]) -> io::Result<Bytes> {
     let mut encoder = Encoder::new(coding, params, Some(bytes.len() as u64))?;
     let mut out = Vec::with_capacity(bytes.len() / 2 + 64);
     encoder.run(bytes, Op::Finish, &mut out, usize::MAX)?;

@@ -28,7 +28,7 @@ const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub struct ExtforwardSettings {
     forwarders: Arc<Forwarders>,
     headers: Strings,
-    params: Params,
+    params: ForwardedParams,
     hap_proxy: bool,
     hap_proxy_verify: bool,
 }
@@ -42,7 +42,7 @@ struct Forwarders {
 
 /// Which parts of `Forwarded` count, besides `for`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Params {
+struct ForwardedParams {
     host: bool,
     proto: bool,
     remote_user: bool,
@@ -53,7 +53,7 @@ impl Default for ExtforwardSettings {
         Self {
             forwarders: Arc::default(),
             headers: [Arc::from("X-Forwarded-For"), Arc::from("Forwarded-For")].into(),
-            params: Params { host: false, proto: true, remote_user: false },
+            params: ForwardedParams { host: false, proto: true, remote_user: false },
             hap_proxy: false,
             hap_proxy_verify: false,
         }
@@ -256,10 +256,10 @@ fn parse_forwarders(value: &Value, ctx: &CompileCtx) -> Result<Arc<Forwarders>, 
     Ok(Arc::new(forwarders))
 }
 
-fn parse_params(value: &Value, _: &CompileCtx) -> Result<Params, Reject> {
+fn parse_params(value: &Value, _: &CompileCtx) -> Result<ForwardedParams, Reject> {
     let form = "write `( \"host\" => \"enable\" )`";
     let pairs = value.as_pairs().ok_or_else(|| Reject::new("must be a map").help(form))?;
-    let mut params = Params::default();
+    let mut params = ForwardedParams::default();
     for (name, item) in pairs {
         let on = parse_bool(&item.value).map_err(|reject| reject.at(item.span))?;
         match name {
@@ -330,7 +330,7 @@ fn take_origin(ex: &mut Exchange, origin: &ForwardedOrigin) {
 }
 
 /// Applies the other parameters that the outermost trusted proxy reports in `Forwarded`.
-fn take_element(ex: &mut Exchange, params: Params, hops: usize) {
+fn take_element(ex: &mut Exchange, params: ForwardedParams, hops: usize) {
     let Some(nth) = hops.checked_sub(1) else { return };
     let Some(element) = element_from_right(&ex.request.fields, nth) else { return };
     let Element { host, proto, remote_user, .. } = element;

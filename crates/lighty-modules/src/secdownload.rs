@@ -12,7 +12,7 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
 use lighty_http::Status;
-use mac::Algorithm;
+use mac::MacAlgorithm;
 
 /// Settings of the module.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub struct SecdownloadSettings {
     document_root: Arc<str>,
     uri_prefix: Arc<str>,
     timeout_s: u64,
-    algorithm: Option<Algorithm>,
+    algorithm: Option<MacAlgorithm>,
     path_segments: usize,
     hash_querystr: bool,
 }
@@ -158,8 +158,8 @@ fn checks() -> Vec<Directive<Settings>> {
         .default("60")
         .doc("Seconds for which a link is valid, before and after its time.")
         .example("secdownload.timeout = 3600"),
-        row(Directive::choice("secdownload.algorithm", Algorithm::NAMES, |s, at| {
-            own(s).algorithm = Algorithm::ALL.get(at).copied();
+        row(Directive::choice("secdownload.algorithm", MacAlgorithm::NAMES, |s, at| {
+            own(s).algorithm = MacAlgorithm::ALL.get(at).copied();
         }))
         .default_prose("`md5`, as 1.5 has no other; choose `hmac-sha256`")
         .doc("Algorithm of a link's mac.")
@@ -194,7 +194,7 @@ struct Link<'a> {
 
 impl<'a> Link<'a> {
     /// Parses the part of the URL after the prefix; `None` if it is not a link.
-    fn parse(rest: &'a [u8], algorithm: Algorithm) -> Option<Self> {
+    fn parse(rest: &'a [u8], algorithm: MacAlgorithm) -> Option<Self> {
         let (mac, rest) = rest.split_at_checked(algorithm.mac_length())?;
         let rest = rest.strip_prefix(b"/")?;
         let end = rest.iter().position(|byte| *byte == b'/')?;
@@ -223,8 +223,8 @@ enum LinkVerdict {
 }
 
 impl SecdownloadSettings {
-    fn algorithm(&self) -> Algorithm {
-        self.algorithm.unwrap_or(Algorithm::Md5)
+    fn algorithm(&self) -> MacAlgorithm {
+        self.algorithm.unwrap_or(MacAlgorithm::Md5)
     }
 
     fn check(&self, link: &Link<'_>, query: &[u8], now_s: i64) -> LinkVerdict {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn links_are_distinguished_from_other_paths() {
         let path = format!("{MD5}/5be3/a/b.txt");
-        let link = Link::parse(path.as_bytes(), Algorithm::Md5).expect("a link");
+        let link = Link::parse(path.as_bytes(), MacAlgorithm::Md5).expect("a link");
         assert_eq!((link.made_s, link.path), (0x5be3, &b"/a/b.txt"[..]));
         assert_eq!(link.covered(0), b"/a/b.txt");
         assert_eq!(link.covered(1), b"/a");
@@ -268,7 +268,7 @@ mod tests {
             format!("{}/5be3/a", &MD5[1..]),
             format!("{}x/5be3/a", &MD5[1..]),
         ] {
-            assert_eq!(Link::parse(bad.as_bytes(), Algorithm::Md5), None, "{bad}");
+            assert_eq!(Link::parse(bad.as_bytes(), MacAlgorithm::Md5), None, "{bad}");
         }
     }
 
@@ -276,7 +276,7 @@ mod tests {
     fn time_is_judged_before_the_mac() {
         let own = SecdownloadSettings { secret: "s".into(), ..SecdownloadSettings::default() };
         let path = format!("{MD5}/64/a");
-        let link = Link::parse(path.as_bytes(), Algorithm::Md5).expect("a link");
+        let link = Link::parse(path.as_bytes(), MacAlgorithm::Md5).expect("a link");
         assert_eq!(own.check(&link, b"", 161), LinkVerdict::Expired);
         assert_eq!(own.check(&link, b"", 160), LinkVerdict::Forged);
         assert_eq!(own.check(&link, b"", 40), LinkVerdict::Forged);

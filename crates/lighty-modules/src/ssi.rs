@@ -32,7 +32,7 @@ use lighty_io::file::FileKind;
 use lighty_io::stat_cache::CacheEntry;
 
 use output::PageOutput;
-use page::{Base, Page};
+use page::{Base, SsiPage};
 use page_context::PageContext;
 use settings::SsiSettings;
 use shared::{Fatal, PageState, Within};
@@ -165,7 +165,7 @@ async fn make(
 ) -> Result<Body, Fatal> {
     let context = PageContext::new(ex, own, shared, permits);
     let mut output = PageOutput::new(shared);
-    Page::new(&context, &mut output, Base::of(ex), entry).run().await?;
+    SsiPage::new(&context, &mut output, Base::of(ex), entry).run().await?;
     Ok(output.into_body())
 }
 

@@ -227,28 +227,28 @@ fn done(ex: &mut Exchange, status: Status) {
     ex.response.answered = true;
 }
 
-/// The values of `Depth` that the method supports.
+/// The values of `AllowedDepth` that the method supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
+enum AllowedDepth {
     Zero,
     One,
     Infinity,
 }
 
-/// Parses `Depth`; `None` if the field is missing.
-fn depth(ex: &Exchange) -> Result<Option<Depth>, DavError> {
+/// Parses `AllowedDepth`; `None` if the field is missing.
+fn depth(ex: &Exchange) -> Result<Option<AllowedDepth>, DavError> {
     let Some(value) = sole(ex, Known::Depth)? else { return Ok(None) };
     match value {
-        b"0" => Ok(Some(Depth::Zero)),
-        b"1" => Ok(Some(Depth::One)),
-        _ if value.eq_ignore_ascii_case(b"infinity") => Ok(Some(Depth::Infinity)),
+        b"0" => Ok(Some(AllowedDepth::Zero)),
+        b"1" => Ok(Some(AllowedDepth::One)),
+        _ if value.eq_ignore_ascii_case(b"infinity") => Ok(Some(AllowedDepth::Infinity)),
         _ => Err(Status::BAD_REQUEST.into()),
     }
 }
 
 /// Parses [`depth`] of a listing. The second value is true for `1,noroot`, which leaves out the
 /// resource itself; Microsoft's clients send it (MS-WDV).
-fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
+fn depth_of_listing(ex: &Exchange) -> Result<(Option<AllowedDepth>, bool), DavError> {
     let Some(value) = sole(ex, Known::Depth)? else { return Ok((None, false)) };
     let Some((depth, extension)) = value
         .iter()
@@ -258,8 +258,8 @@ fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
         return Ok((depth(ex)?, false));
     };
     let depth = match depth {
-        b"1" => Depth::One,
-        _ if depth.eq_ignore_ascii_case(b"infinity") => Depth::Infinity,
+        b"1" => AllowedDepth::One,
+        _ if depth.eq_ignore_ascii_case(b"infinity") => AllowedDepth::Infinity,
         _ => return Err(Status::BAD_REQUEST.into()),
     };
     match extension.eq_ignore_ascii_case(b"noroot") {
@@ -269,7 +269,7 @@ fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
 }
 
 /// Reads an XML body; `None` if the request has no body.
-async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> {
+async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::XmlDocument>, DavError> {
     let most = ex.settings.module::<DavSettings>().xml_bytes_max;
     let mut bytes = Vec::new();
     while let Some(piece) = ex.body.next().await {
@@ -283,7 +283,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> 
         return Ok(None);
     }
     log_xml(ex, &bytes);
-    let document = xml::Document::read(&bytes);
+    let document = xml::XmlDocument::read(&bytes);
     document.map(Some).map_err(|text| DavError::fault(Fault::DavXml, text))
 }
 

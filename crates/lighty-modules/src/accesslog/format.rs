@@ -10,7 +10,7 @@ pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{
 
 /// A compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Format {
+pub(super) struct LogFormat {
     pub(super) parts: Vec<FormatPart>,
     /// True if a piece shows the request's duration with a resolution below a second.
     pub(super) is_timed: bool,
@@ -131,9 +131,9 @@ const X_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-co
      `stage-NAME`, as in `stage-queue`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
-impl Format {
+impl LogFormat {
     /// Compiles a format.
-    pub(super) fn parse(text: &str) -> Result<Format, FormatError> {
+    pub(super) fn parse(text: &str) -> Result<LogFormat, FormatError> {
         let mut parser = Parser { text, at: 0, parts: Vec::new(), literal: Vec::new() };
         while parser.at < text.len() {
             parser.step()?;
@@ -143,7 +143,7 @@ impl Format {
         let tells =
             |part: &FormatPart| matches!(part, FormatPart::Elapsed(unit) if *unit != Unit::Seconds);
         let is_timed = parts.iter().any(tells);
-        Ok(Format { parts, is_timed })
+        Ok(LogFormat { parts, is_timed })
     }
 }
 
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> Vec<FormatPart> {
-        Format::parse(text).expect("a good format").parts
+        LogFormat::parse(text).expect("a good format").parts
     }
 
     #[test]
@@ -390,9 +390,9 @@ mod tests {
                 _ if with_name => format!("%{{x}}{letter}"),
                 _ => format!("%{letter}"),
             };
-            assert!(Format::parse(&text).is_ok(), "{text}");
+            assert!(LogFormat::parse(&text).is_ok(), "{text}");
         }
-        assert!(Format::parse(DEFAULT).is_ok());
+        assert!(LogFormat::parse(DEFAULT).is_ok());
     }
 
     #[test]
@@ -426,7 +426,7 @@ mod tests {
             ("%{a\nb}t", 3, 1, "control character"),
             ("%\u{e4}", 0, 3, "unknown letter"),
         ] {
-            let error = Format::parse(text).expect_err(text);
+            let error = LogFormat::parse(text).expect_err(text);
             assert_eq!((error.at, error.length), (at, length), "{text}: {error:?}");
             assert!(error.message.contains(word), "{text}: {error:?}");
         }

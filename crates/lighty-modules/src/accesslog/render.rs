@@ -7,13 +7,13 @@ use lighty_http::Fields;
 use lighty_http::fields::trim;
 
 use super::escape::Escaping;
-use super::format::{FieldName, Format, FormatPart, OfUpstream, Show, TraceItem, Unit, When};
+use super::format::{FieldName, FormatPart, LogFormat, OfUpstream, Show, TraceItem, Unit, When};
 use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use lighty_core::log::strftime;
 
 /// Appends the request's line and a newline.
 pub(super) fn line(
-    format: &Format,
+    format: &LogFormat,
     escaping: Escaping,
     record: &AccessRecord<'_>,
     out: &mut Vec<u8>,

@@ -7,27 +7,27 @@ use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 use super::escape::Escaping;
-use super::format::{self, Format, FormatError};
+use super::format::{self, FormatError, LogFormat};
 
 /// Syslog's levels from the most to the least important; a number is an index.
 const LEVELS: &[&str] = &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
-pub(super) struct AccessSettings {
+pub(super) struct AccessLogSettings {
     /// Empty: no log.
     pub(super) filename: Arc<str>,
     pub(super) use_syslog: bool,
     pub(super) syslog_level: &'static str,
-    pub(super) format: Arc<Format>,
+    pub(super) format: Arc<LogFormat>,
     pub(super) escaping: Escaping,
     pub(super) json: bool,
 }
 
-impl Default for AccessSettings {
+impl Default for AccessLogSettings {
     fn default() -> Self {
-        static DEFAULT: std::sync::LazyLock<Arc<Format>> = std::sync::LazyLock::new(|| {
-            Arc::new(Format::parse(format::DEFAULT).expect("the default format is tested"))
+        static DEFAULT: std::sync::LazyLock<Arc<LogFormat>> = std::sync::LazyLock::new(|| {
+            Arc::new(LogFormat::parse(format::DEFAULT).expect("the default format is tested"))
         });
         Self {
             filename: "".into(),
@@ -39,9 +39,9 @@ impl Default for AccessSettings {
         }
     }
 }
-module_settings!(AccessSettings);
+module_settings!(AccessLogSettings);
 
-fn of(settings: &mut Settings) -> &mut AccessSettings {
+fn of(settings: &mut Settings) -> &mut AccessLogSettings {
     settings.module_mut()
 }
 
@@ -160,9 +160,9 @@ fn parse_level(value: &Value, ctx: &CompileCtx) -> Result<&'static str, Reject> 
     Ok(LEVELS[index])
 }
 
-fn parse_format(value: &Value, ctx: &CompileCtx) -> Result<Arc<Format>, Reject> {
+fn parse_format(value: &Value, ctx: &CompileCtx) -> Result<Arc<LogFormat>, Reject> {
     let text = lighty_config::parse_string(value)?;
-    Format::parse(&text).map(Arc::new).map_err(|error| {
+    LogFormat::parse(&text).map(Arc::new).map_err(|error| {
         let reject = Reject::new(format!("has a fault: {}", error.message));
         match place_of(&error, &text, ctx.span) {
             Some(span) => reject.at(span),

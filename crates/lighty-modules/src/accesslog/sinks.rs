@@ -13,7 +13,7 @@ use lighty_io::clock::local_time::LocalTime;
 use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter, Reopening};
 use lighty_io::threads;
 
-use super::settings::AccessSettings;
+use super::settings::AccessLogSettings;
 
 /// Name under which lines appear in syslog.
 const SYSLOG_NAME: &str = "lighty";
@@ -23,22 +23,22 @@ const SYSLOG_NAME: &str = "lighty";
 pub struct Sinks(Arc<Logs>);
 
 struct Logs {
-    files: Vec<(Arc<str>, Arc<Writer>)>,
+    files: Vec<(Arc<str>, Arc<SinkWriter>)>,
     /// A writer for each level.
-    syslog: Vec<(&'static str, Arc<Writer>)>,
+    syslog: Vec<(&'static str, Arc<SinkWriter>)>,
 }
 
 /// An open log. Dropping it flushes and closes the log on a separate thread, because the last
 /// owner may be a worker.
-struct Writer(Option<LogWriter>);
+struct SinkWriter(Option<LogWriter>);
 
-impl Writer {
+impl SinkWriter {
     fn open(target: LogTarget) -> io::Result<Arc<Self>> {
         LogWriter::open(target).map(|writer| Arc::new(Self(Some(writer))))
     }
 }
 
-impl Drop for Writer {
+impl Drop for SinkWriter {
     fn drop(&mut self) {
         let writer = self.0.take();
         // Without a thread it is closed here.
@@ -70,7 +70,7 @@ impl Sinks {
             let known = self.0.files.iter().find(|(known, _)| *known == name);
             let writer = match known {
                 Some((_, writer)) => Arc::clone(writer),
-                None => Writer::open(LogTarget::parse(&name)).map_err(|error| {
+                None => SinkWriter::open(LogTarget::parse(&name)).map_err(|error| {
                     io::Error::new(error.kind(), format!("\"{name}\": {error}"))
                 })?,
             };
@@ -81,7 +81,7 @@ impl Sinks {
             let known = self.0.syslog.iter().find(|(known, _)| *known == level);
             let writer = match known {
                 Some((_, writer)) => Arc::clone(writer),
-                None => Writer::open(LogTarget::syslog(&facility, level, SYSLOG_NAME))
+                None => SinkWriter::open(LogTarget::syslog(&facility, level, SYSLOG_NAME))
                     .map_err(|error| io::Error::new(error.kind(), format!("syslog: {error}")))?,
             };
             logs.syslog.push((level, writer));
@@ -123,7 +123,7 @@ impl Sinks {
 
     /// Handles for one worker.
     pub(super) fn handles(&self) -> Handles {
-        let handle = |writer: &Arc<Writer>| writer.0.as_ref().map(LogWriter::handle);
+        let handle = |writer: &Arc<SinkWriter>| writer.0.as_ref().map(LogWriter::handle);
         let files = self.0.files.iter();
         let levels = self.0.syslog.iter();
         Handles {
@@ -143,7 +143,7 @@ pub(super) struct Handles {
 
 impl Handles {
     /// The log that a request's settings name, if any.
-    pub(super) fn of(&self, settings: &AccessSettings) -> Option<&LogHandle> {
+    pub(super) fn of(&self, settings: &AccessLogSettings) -> Option<&LogHandle> {
         if settings.use_syslog {
             let found = self.syslog.iter().find(|(level, _)| *level == settings.syslog_level);
             return found.map(|(_, handle)| handle);
@@ -163,14 +163,14 @@ struct UsedSinks {
 /// together, so every level that is set anywhere is opened if syslog is used anywhere.
 fn wanted(config: &Config<Settings>) -> UsedSinks {
     let mut wanted = UsedSinks::default();
-    let mut levels = vec![AccessSettings::default().syslog_level];
+    let mut levels = vec![AccessLogSettings::default().syslog_level];
     let mut use_syslog = false;
     let names = ["accesslog.filename", "accesslog.use-syslog", "accesslog.syslog-level"];
     let all = config.blocks().iter().flat_map(|block| &block.settings);
     for setting in all.filter(|setting| names.contains(&setting.name)) {
         let mut settings = Settings::default();
         setting.apply(&mut settings);
-        let access = settings.module::<AccessSettings>();
+        let access = settings.module::<AccessLogSettings>();
         use_syslog |= access.use_syslog;
         if !access.filename.is_empty() && !wanted.files.contains(&access.filename) {
             wanted.files.push(Arc::clone(&access.filename));

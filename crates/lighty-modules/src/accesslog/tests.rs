@@ -11,7 +11,7 @@ use lighty_io::clock::local_time::LocalTime;
 use proptest::prelude::*;
 
 use super::escape::Escaping;
-use super::format::{self, Format};
+use super::format::{self, LogFormat};
 use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use super::{json, render};
 
@@ -72,7 +72,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> AccessRecord<'a> {
 }
 
 fn shown(text: &str, record: &AccessRecord<'_>) -> String {
-    let format = Format::parse(text).expect("a good format");
+    let format = LogFormat::parse(text).expect("a good format");
     let mut out = Vec::new();
     render::line(&format, Escaping::Hex, record, &mut out);
     assert_eq!(out.pop(), Some(b'\n'));
@@ -202,7 +202,7 @@ proptest! {
         record.host = &agent;
         let everything =
             "%h %V %u \"%r\" \"%U\" \"%q\" \"%{User-Agent}i\" \"%{c}C\" \"%v\"";
-        let format = Format::parse(everything).expect("a good format");
+        let format = LogFormat::parse(everything).expect("a good format");
         let escaping = if escape_json { Escaping::Json } else { Escaping::Hex };
         let mut out = Vec::new();
         render::line(&format, escaping, &record, &mut out);

@@ -21,7 +21,7 @@ use std::io;
 use flate2::{Compress as Zlib, Compression, FlushCompress, Status};
 
 use super::coding::Coding;
-use super::params::Params;
+use super::params::EncoderParams;
 
 /// The operation after the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,11 @@ impl Encoder {
     ///
     /// # Errors
     /// The parameters are rejected or memory is short.
-    pub(super) fn new(coding: Coding, params: &Params, length: Option<u64>) -> io::Result<Self> {
+    pub(super) fn new(
+        coding: Coding,
+        params: &EncoderParams,
+        length: Option<u64>,
+    ) -> io::Result<Self> {
         let zlib_level = || Compression::new(params.zlib_level);
         Ok(match coding {
             Coding::Gzip => Encoder::Zlib(Zlib::new_gzip(zlib_level(), params.zlib_window)),

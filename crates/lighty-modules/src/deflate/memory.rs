@@ -1,7 +1,7 @@
 //! Estimates an encoder's memory: the libraries do not report it.
 
 use super::coding::Coding;
-use super::params::Params;
+use super::params::EncoderParams;
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -33,7 +33,7 @@ const ZSTD_TABLES: [(u32, u32); 22] = [
     (27, 25),
 ];
 
-impl Params {
+impl EncoderParams {
     /// Maximum memory of an encoder for a body of this length, in bytes: windows, tables, blocks.
     pub(super) fn memory_bytes(&self, coding: Coding, length: Option<u64>) -> u64 {
         match coding {
@@ -79,8 +79,8 @@ fn bits(length: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn kb(set: impl Fn(&mut Params), coding: Coding, length: Option<u64>) -> u64 {
-        let mut params = Params::default();
+    fn kb(set: impl Fn(&mut EncoderParams), coding: Coding, length: Option<u64>) -> u64 {
+        let mut params = EncoderParams::default();
         set(&mut params);
         params.memory_bytes(coding, length) / KB
     }
@@ -110,7 +110,8 @@ mod tests {
             (11, 19, 24_112),
             (11, 22, 58_908),
         ] {
-            let set = |p: &mut Params| (p.brotli_quality, p.brotli_window) = (quality, window);
+            let set =
+                |p: &mut EncoderParams| (p.brotli_quality, p.brotli_window) = (quality, window);
             let counted_kb = kb(set, Coding::Brotli, None);
             assert!(measured_kb <= counted_kb, "{quality} {window}: {counted_kb}");
         }
@@ -133,7 +134,7 @@ mod tests {
             let range = measured_kb..2 * measured_kb;
             assert!(range.contains(&counted_kb), "{level}: {counted_kb}");
         }
-        let most = |p: &mut Params| p.zstd_level = 22;
+        let most = |p: &mut EncoderParams| p.zstd_level = 22;
         assert!(kb(most, Coding::Zstd, None) > 600 << 10);
         assert!(kb(most, Coding::Zstd, Some(100 << 10)) < 5 << 10);
         assert!(kb(most, Coding::Zstd, Some(u64::MAX)) > 600 << 10);

@@ -6,7 +6,7 @@ use super::coding::Coding;
 
 /// Parameters of every encoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Params {
+pub(super) struct EncoderParams {
     pub(super) zlib_level: u32,
     /// Base-2 logarithm of the window in bytes, like the other windows.
     pub(super) zlib_window: u8,
@@ -23,7 +23,7 @@ pub(super) struct Params {
     pub(super) bzip2_work: u32,
 }
 
-impl Default for Params {
+impl Default for EncoderParams {
     fn default() -> Self {
         Self {
             zlib_level: 6,
@@ -44,7 +44,7 @@ impl Default for Params {
 /// Longer or harder work goes to a thread.
 const INLINE_BYTES_MAX: usize = 8 * 1024;
 
-impl Params {
+impl EncoderParams {
     /// Sets the level of all encoders, as in lighttpd.
     pub(super) fn set_level(&mut self, level: u32) {
         self.zlib_level = level;
@@ -74,7 +74,7 @@ impl Params {
 }
 
 /// A parameter of `deflate.params`: name, minimum, maximum and setter.
-type Parameter = (&'static str, i64, i64, fn(&mut Params, i64));
+type Parameter = (&'static str, i64, i64, fn(&mut EncoderParams, i64));
 
 /// `deflate.params` of lighttpd 1.4. A browser reads windows of zstd up to 8 MB (RFC 9659).
 const PARAMETERS: [Parameter; 12] = [
@@ -93,7 +93,7 @@ const PARAMETERS: [Parameter; 12] = [
 ];
 
 /// The setter and the value of an element of `deflate.params`.
-pub(super) type ParamChange = (fn(&mut Params, i64), i64);
+pub(super) type ParamChange = (fn(&mut EncoderParams, i64), i64);
 
 /// Reads `deflate.params`.
 pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Vec<ParamChange>, Reject> {

@@ -7,7 +7,7 @@ use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
 use super::coding::Coding;
-use super::params::{self, Params};
+use super::params::{self, EncoderParams};
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct DeflateSettings {
     /// Prefixes of media types.
     pub(super) types: lighty_config::Strings,
     pub(super) allowed: Arc<[Coding]>,
-    pub(super) params: Params,
+    pub(super) params: EncoderParams,
     /// 0: the complete output of a block.
     pub(super) out_bytes: usize,
     pub(super) block_bytes: usize,
@@ -38,7 +38,7 @@ impl Default for DeflateSettings {
             enabled: None,
             types: Arc::from([]),
             allowed: Arc::from(Coding::ALL),
-            params: Params::default(),
+            params: EncoderParams::default(),
             out_bytes: 0,
             block_bytes: 256 * 1024,
             min_bytes: 256,

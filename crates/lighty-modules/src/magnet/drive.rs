@@ -23,14 +23,14 @@ use super::{Magnet, Stage, body, calls, complaints};
 const STATUS_MAX: u16 = 999;
 
 /// A running script and its progress.
-struct Running {
+struct RunningScript {
     run: EngineRun,
     limits: RunLimits,
     progress: RunProgress,
 }
 
 /// The result of starting a run.
-type Begun = Result<Running, ScriptFailure>;
+type Begun = Result<RunningScript, ScriptFailure>;
 
 /// The step after a script.
 enum AfterScript {
@@ -106,7 +106,7 @@ impl Magnet {
                     self.finish(ex, stage, status)
                 }
                 progress => {
-                    let begun = Some(Ok(Running { run, limits, progress }));
+                    let begun = Some(Ok(RunningScript { run, limits, progress }));
                     return self.wait(ex, stage, list, (at, begun), outer);
                 }
             };
@@ -178,7 +178,7 @@ impl Magnet {
         ex: &mut Exchange,
         stage: Stage,
         path: &str,
-    ) -> Result<Running, ScriptFailure> {
+    ) -> Result<RunningScript, ScriptFailure> {
         let machine = Rc::clone(&ex.machine);
         let script = self.scripts.get(&machine, engine, path).await;
         let script =
@@ -193,9 +193,9 @@ impl Magnet {
         engine: &Engine<MagnetRequests>,
         ex: &mut Exchange,
         stage: Stage,
-        running: Running,
+        running: RunningScript,
     ) -> Result<i64, ScriptFailure> {
-        let Running { mut run, limits, mut progress } = running;
+        let RunningScript { mut run, limits, mut progress } = running;
         let clock = ex.machine.clock.clone();
         let mut turn_ends_us = clock.precise_us() + SLICE_US;
         loop {
@@ -455,10 +455,10 @@ impl Magnet {
         ex: &mut Exchange,
         stage: Stage,
         limits: RunLimits,
-    ) -> Result<Running, ScriptFailure> {
+    ) -> Result<RunningScript, ScriptFailure> {
         let mut run = engine.start(script).map_err(|error| cannot_start(&error))?;
         let progress = self.resume(engine, ex, stage, &mut run, RunInput::Go, &limits);
-        Ok(Running { run, limits, progress })
+        Ok(RunningScript { run, limits, progress })
     }
 
     /// Lends the exchange to the engine for one step of the script.

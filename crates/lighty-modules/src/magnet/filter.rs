@@ -18,7 +18,7 @@ use lighty_lua::{EngineRun, RunInput, RunLimits, RunProgress};
 use super::drive::{fail_response, fault_of};
 use super::request::MagnetRequest;
 use super::script_changes::ScriptChanges;
-use super::scripts::{ScriptError, Used};
+use super::scripts::{ScriptError, UsedResources};
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, attributes, calls};
 
@@ -33,7 +33,7 @@ struct ScriptFilter {
     state: ScriptFilterState,
     /// The script was notified of the end of the body.
     knows_end: bool,
-    used: Used,
+    used: UsedResources,
     clock: Clock,
 }
 
@@ -99,7 +99,7 @@ impl Magnet {
             lent: Some(Box::new(copy(ex))),
             state: ScriptFilterState::Resume(RunInput::Go),
             knows_end: false,
-            used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
+            used: UsedResources { failed: false, instructions: 0, time_us: 0, memory: 0 },
             clock: machine.clock.clone(),
         };
         if let Err(report) = filter.begin().await {

@@ -17,9 +17,9 @@ const DEPTH_MAX: u8 = 5;
 
 /// Nesting depth of a request within requests made by scripts.
 #[derive(Clone, Copy, Default)]
-struct Depth(u8);
+struct RequestDepth(u8);
 
-impl Extension for Depth {
+impl Extension for RequestDepth {
     extension_slot!();
 
     fn inherited(&self) -> Option<Self> {
@@ -43,11 +43,11 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
     let mut own = Own { fields, body: Bytes::from(call.body), tells_client: true };
     let made = match call.to {
         Destination::Local => {
-            let depth = ex.ext::<Depth>().copied().unwrap_or_default().0 + 1;
+            let depth = ex.ext::<RequestDepth>().copied().unwrap_or_default().0 + 1;
             if depth > DEPTH_MAX {
                 return Reply::Failed("too many requests within requests".to_owned());
             }
-            subrequest::respond_with(ex, method, &call.url, Depth(depth), own).await
+            subrequest::respond_with(ex, method, &call.url, RequestDepth(depth), own).await
         }
         Destination::Backend(name) => {
             let settings = std::rc::Rc::clone(&ex.settings);

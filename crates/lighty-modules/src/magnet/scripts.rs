@@ -67,14 +67,14 @@ impl From<LoadError> for ScriptError {
 }
 
 /// Resources that a run has used.
-pub(super) struct Used {
+pub(super) struct UsedResources {
     pub(super) failed: bool,
     pub(super) instructions: u64,
     pub(super) time_us: u64,
     pub(super) memory: usize,
 }
 
-impl Used {
+impl UsedResources {
     /// Adds the resources that a run has used since its limits were renewed.
     pub(super) fn add<R: Requests>(&mut self, engine: &Engine<R>, run: &EngineRun) {
         self.instructions = self.instructions.saturating_add(run.instructions);

@@ -10,7 +10,7 @@ use lighty_core::{Settings, module_settings};
 type Strings = Arc<[Arc<str>]>;
 
 /// Names of dictionaries and their maximum sizes in KB.
-pub(crate) type Dictionaries = Arc<[(Arc<str>, u64)]>;
+pub(crate) type DictionarySizes = Arc<[(Arc<str>, u64)]>;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct MagnetSettings {
     pub(crate) max_restarts: u8,
     pub(crate) unsafe_calls: bool,
     /// Dictionaries of `lighty.shared`.
-    pub(crate) shared: Dictionaries,
+    pub(crate) shared: DictionarySizes,
 }
 
 impl Default for MagnetSettings {
@@ -76,7 +76,7 @@ fn scripts(
 }
 
 /// Parses names and sizes in KB.
-fn parse_shared(value: &Value, _: &CompileCtx) -> Result<Dictionaries, Reject> {
+fn parse_shared(value: &Value, _: &CompileCtx) -> Result<DictionarySizes, Reject> {
     let pairs = parse_map(value)?;
     let entry = |(name, kbytes): &(Arc<str>, Arc<str>)| match kbytes.parse::<u32>() {
         Ok(kbytes @ 1..) => Ok((Arc::clone(name), u64::from(kbytes))),

@@ -8,13 +8,13 @@ use sha2::Sha256;
 
 /// The algorithm of a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(super) enum MacAlgorithm {
     Md5,
     HmacSha1,
     HmacSha256,
 }
 
-impl Algorithm {
+impl MacAlgorithm {
     pub(super) const NAMES: &'static [&'static str] = &["md5", "hmac-sha1", "hmac-sha256"];
     pub(super) const ALL: [Self; 3] = [Self::Md5, Self::HmacSha1, Self::HmacSha256];
 
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn macs_of_another_implementation_are_good() {
         for (algorithm, mac) in [
-            (Algorithm::Md5, "1fc6209a330a9827691d145ef6c7a8fd"),
-            (Algorithm::HmacSha1, "1A1kMUoeXJbGwICvTumxlpzG1aM"),
-            (Algorithm::HmacSha256, "3f5lxasVquXn9QXD3V0VTl5Upqy48GfBc8860fYNQL8"),
+            (MacAlgorithm::Md5, "1fc6209a330a9827691d145ef6c7a8fd"),
+            (MacAlgorithm::HmacSha1, "1A1kMUoeXJbGwICvTumxlpzG1aM"),
+            (MacAlgorithm::HmacSha256, "3f5lxasVquXn9QXD3V0VTl5Upqy48GfBc8860fYNQL8"),
         ] {
             let mac = mac.as_bytes();
             assert_eq!(mac.len(), algorithm.mac_length());

@@ -4,7 +4,7 @@ use lighty_http::ssi::{CommandName, SsiCommand};
 use lighty_http::{decimal, html, uri};
 use lighty_io::clock::local_time::LocalTime;
 
-use super::page::Page;
+use super::page::SsiPage;
 use super::program;
 use super::shared::Fatal;
 
@@ -39,7 +39,7 @@ impl Encoding {
     }
 }
 
-impl Page<'_> {
+impl SsiPage<'_> {
     /// Runs a command that is not a condition.
     pub(super) async fn obey(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         match command.name {

@@ -11,7 +11,7 @@ use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::CacheEntry;
 
-use super::page::Page;
+use super::page::SsiPage;
 use super::shared::{Fatal, Within};
 
 /// Reasons for which a named file or URL cannot be used.
@@ -71,7 +71,7 @@ impl<'a> Named<'a> {
     }
 }
 
-impl Page<'_> {
+impl SsiPage<'_> {
     /// Runs `include`: inserts the file or URL of each attribute.
     pub(super) async fn include(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         if command.attributes.is_empty() {
@@ -105,7 +105,7 @@ impl Page<'_> {
                 let name = simplified(name).unwrap_or_default();
                 let base = self.base.of_file(&name);
                 self.out.end_run()?;
-                Page::new(self.context, self.out, base, &entry).run().await
+                SsiPage::new(self.context, self.out, base, &entry).run().await
             }
             None => {
                 let why = format!("ssi.recursion-max = {}", own.recursion_max);

@@ -66,7 +66,7 @@ struct Choice {
 }
 
 /// A page being processed.
-pub(super) struct Page<'a> {
+pub(super) struct SsiPage<'a> {
     pub(super) context: &'a PageContext<'a>,
     pub(super) out: &'a mut PageOutput,
     pub(super) base: Base,
@@ -76,7 +76,7 @@ pub(super) struct Page<'a> {
     at: u64,
 }
 
-impl<'a> Page<'a> {
+impl<'a> SsiPage<'a> {
     pub(super) fn new(
         context: &'a PageContext<'a>,
         out: &'a mut PageOutput,

@@ -38,7 +38,7 @@ pub(super) struct Formats {
 }
 
 /// The requested page, of which included pages are a part.
-pub(super) struct Document {
+pub(super) struct PageDocument {
     pub(super) name: Vec<u8>,
     pub(super) uri: Vec<u8>,
     pub(super) modified_s: i64,
@@ -67,7 +67,7 @@ impl Extension for Within {
 
 /// State of one response.
 pub(super) struct PageState {
-    pub(super) document: Document,
+    pub(super) document: PageDocument,
     pub(super) variables: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
     pub(super) formats: RefCell<Formats>,
     limits: SsiLimits,
@@ -87,7 +87,7 @@ impl PageState {
         let name_at = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let meta = entry.meta();
         Self {
-            document: Document {
+            document: PageDocument {
                 name: rel[name_at..].to_vec(),
                 uri: variables::split_path(ex).0.to_vec(),
                 modified_s: meta.mtime_s,
@@ -134,13 +134,13 @@ impl PageState {
     }
 
     /// Begins a page, the requested one or a part of it; `None` if the nesting is too deep.
-    pub(super) fn enter(self: &Rc<Self>, depth_max: u32) -> Option<Depth> {
+    pub(super) fn enter(self: &Rc<Self>, depth_max: u32) -> Option<DepthGuard> {
         let depth = self.depth.get();
         if depth > depth_max {
             return None;
         }
         self.depth.set(depth + 1);
-        Some(Depth(Rc::clone(self)))
+        Some(DepthGuard(Rc::clone(self)))
     }
 
     /// Makes pages report only size and time while the guard is held.
@@ -179,9 +179,9 @@ impl PageState {
 }
 
 /// Guard of one nesting level.
-pub(super) struct Depth(Rc<PageState>);
+pub(super) struct DepthGuard(Rc<PageState>);
 
-impl Drop for Depth {
+impl Drop for DepthGuard {
     fn drop(&mut self) {
         self.0.depth.set(self.0.depth.get() - 1);
     }

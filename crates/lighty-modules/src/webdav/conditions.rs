@@ -14,7 +14,7 @@ use super::dav_error::{DavError, of_store};
 use super::lock_clock::lock_clock;
 use super::multistatus;
 use super::resource::Resource;
-use super::store::{Claim, Covered, Lock, Store, Writing};
+use super::store::{Covered, Lock, Store, WriteClaim, Writing};
 
 /// Evaluates the `If` field. Returns the tokens that the client submitted.
 pub(super) async fn check_if(
@@ -32,9 +32,9 @@ pub(super) async fn check_if(
     let mut holds = false;
     for list in &header.lists {
         let facts = match list.resource {
-            None => Some(Facts::of(ex, resource, store).await?),
+            None => Some(ConditionFacts::of(ex, resource, store).await?),
             Some(url) => match other_spot(ex, url).await {
-                Ok(other) => Some(Facts::of(ex, &other, store).await?),
+                Ok(other) => Some(ConditionFacts::of(ex, &other, store).await?),
                 // A missing resource has neither tag nor lock.
                 Err(_) => None,
             },
@@ -50,12 +50,12 @@ pub(super) async fn check_if(
 }
 
 /// The state of a resource that a condition tests.
-struct Facts {
+struct ConditionFacts {
     etag: Option<Vec<u8>>,
     tokens: Vec<String>,
 }
 
-impl Facts {
+impl ConditionFacts {
     async fn of(
         ex: &Exchange,
         resource: &Resource,
@@ -175,7 +175,7 @@ pub(super) async fn begin_writing(
     tokens: Vec<String>,
 ) -> Result<Option<Writing>, DavError> {
     let Some(store) = store else { return Ok(None) };
-    let claim = Claim { paths, tokens, user: ex.request.remote_user.clone() };
+    let claim = WriteClaim { paths, tokens, user: ex.request.remote_user.clone() };
     let begun = store.begin_writing(claim, lock_clock(ex)).await;
     match begun.map_err(of_store)? {
         Ok(writing) => Ok(Some(writing)),

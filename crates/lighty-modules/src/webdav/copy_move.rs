@@ -17,7 +17,7 @@ use super::members::{MemberAccess, MemberCheck, check_collection, check_members}
 use super::put::{in_missing, way_to_new};
 use super::resource::{Resource, in_pool};
 use super::store::{Covered, Store, is_below};
-use super::{Call, Depth, depth, done, sole, until_gone};
+use super::{AllowedDepth, Call, depth, done, sole, until_gone};
 
 /// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +133,8 @@ async fn check_all(
 /// Returns the depth. A move always includes all members.
 fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, DavError> {
     match (depth(ex)?, verb) {
-        (None | Some(Depth::Infinity), _) => Ok(Reach::All),
-        (Some(Depth::Zero), Verb::Copy) => Ok(Reach::Itself),
+        (None | Some(AllowedDepth::Infinity), _) => Ok(Reach::All),
+        (Some(AllowedDepth::Zero), Verb::Copy) => Ok(Reach::Itself),
         _ => Err(Status::BAD_REQUEST.into()),
     }
 }

@@ -14,7 +14,7 @@ use super::multistatus;
 use super::put::way_to_new;
 use super::resource::{Resource, in_pool, join};
 use super::store::Store;
-use super::{Call, Depth, depth, done, until_gone};
+use super::{AllowedDepth, Call, depth, done, until_gone};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { resource, store } = call;
@@ -24,7 +24,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     if resource.rel.is_empty() {
         return Err(Status::FORBIDDEN.into());
     }
-    if meta.kind == FileKind::Directory && matches!(depth, Some(Depth::Zero | Depth::One)) {
+    if meta.kind == FileKind::Directory
+        && matches!(depth, Some(AllowedDepth::Zero | AllowedDepth::One))
+    {
         return Err(Status::BAD_REQUEST.into());
     }
     check_preconditions(ex, &resource, Some(&meta))?;

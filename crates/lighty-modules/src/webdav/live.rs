@@ -8,7 +8,7 @@ use lighty_io::file::{FileKind, Meta};
 
 use super::multistatus::{self, push, push_href, push_text};
 use super::store::{Described, Lock};
-use super::xml::{DAV, Document, Element, Fault};
+use super::xml::{DAV, Element, Fault, XmlDocument};
 
 /// A property that is computed. Clients cannot set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl RequestedProperties {
     ///
     /// # Errors
     /// The document is not a `propfind` element, or it names more than [`NAMES_MAX`] properties.
-    pub(super) fn of(document: &Document) -> Result<Self, Fault> {
+    pub(super) fn of(document: &XmlDocument) -> Result<Self, Fault> {
         let root = &document.root;
         let kinds: Vec<_> = ["allprop", "propname", "prop"]
             .into_iter()

@@ -16,8 +16,8 @@ use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
 use super::resource::{Resource, in_pool, listed};
 use super::store::{Lock, NewLock, Refresh, Store, Taken, is_below};
-use super::xml::Document;
-use super::{Call, Depth, depth, done, first_item, log_xml, read_xml, sole};
+use super::xml::XmlDocument;
+use super::{AllowedDepth, Call, depth, done, first_item, log_xml, read_xml, sole};
 
 /// Default lifetime of a lock, in seconds.
 const LOCK_SECONDS: u32 = 600;
@@ -29,9 +29,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let Call { resource, store } = call;
     let store = store.ok_or_else(no_locks)?;
     let infinite = match depth(ex)? {
-        Some(Depth::Zero) => false,
-        None | Some(Depth::Infinity) => true,
-        Some(Depth::One) => return Err(Status::BAD_REQUEST.into()),
+        Some(AllowedDepth::Zero) => false,
+        None | Some(AllowedDepth::Infinity) => true,
+        Some(AllowedDepth::One) => return Err(Status::BAD_REQUEST.into()),
     };
     let document = read_xml(ex).await?;
     let tokens = check_if(ex, &resource, Some(&store)).await?;
@@ -81,7 +81,7 @@ fn no_locks() -> DavError {
 }
 
 /// Parses the scope and the owner of a lock (RFC 4918 section 14.11). True means exclusive.
-fn lock_info(document: &Document) -> Option<(bool, String)> {
+fn lock_info(document: &XmlDocument) -> Option<(bool, String)> {
     let root = &document.root;
     let scope = root.dav_child("lockscope").filter(|_| root.is_dav("lockinfo"))?;
     root.dav_child("locktype")?.dav_child("write")?;

@@ -44,7 +44,7 @@ pub(super) struct MemberCheck<'a> {
 }
 
 /// A member to which access is denied.
-pub(super) struct Refused {
+pub(super) struct RefusedMember {
     /// Path relative to the collection.
     pub(super) path: Vec<u8>,
     url: Vec<u8>,
@@ -65,7 +65,7 @@ pub(super) async fn check_members(
         return Ok(());
     }
     let mut out = multistatus::begin("multistatus");
-    for Refused { url, status, .. } in &refused {
+    for RefusedMember { url, status, .. } in &refused {
         ex.log(
             Level::Notice,
             &format!("webdav: nothing is done, for {} is refused", url.escape_ascii()),
@@ -83,7 +83,7 @@ pub(super) async fn find_refused(
     collection: &Resource,
     asked: &[MemberCheck<'_>],
     (extent, most): (Extent, usize),
-) -> Result<Vec<Refused>, DavError> {
+) -> Result<Vec<RefusedMember>, DavError> {
     let mut refused = Vec::new();
     if !distinguishes_urls(ex) && !holds_protected(&collection.canonical.path) {
         return Ok(refused);
@@ -97,7 +97,7 @@ pub(super) async fn find_refused(
         if let Err(error) = entered {
             // A directory that cannot be read cannot be checked, so access is denied.
             let url = join_url(&collection.url, &last);
-            refused.push(Refused { path: last, url, status: status_of(&error) });
+            refused.push(RefusedMember { path: last, url, status: status_of(&error) });
         }
         let batch = batch?;
         let Some(final_one) = batch.last().filter(|_| refused.len() < most) else {
@@ -142,7 +142,11 @@ async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
     if gone.await { Err(Fault::ClientGone.into()) } else { Ok(()) }
 }
 
-async fn ask(ex: &mut Exchange, member: &Member, asked: &[MemberCheck<'_>]) -> Option<Refused> {
+async fn ask(
+    ex: &mut Exchange,
+    member: &Member,
+    asked: &[MemberCheck<'_>],
+) -> Option<RefusedMember> {
     let is_protected = is_protected(&member.meta);
     for MemberCheck { resource, access } in asked {
         let url = listed(&join_url(&resource.url, &member.path), member.meta.kind);
@@ -155,7 +159,11 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[MemberCheck<'_>]) -> O
             is_path_allowed = may(ex, &within, resource.is_requested, *access).await;
         }
         if !is_path_allowed {
-            return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
+            return Some(RefusedMember {
+                path: member.path.clone(),
+                url,
+                status: Status::FORBIDDEN,
+            });
         }
     }
     None

@@ -19,13 +19,13 @@ use super::multistatus::{self, MEDIA_TYPE};
 use super::resource::{Resource, in_pool, join, listed};
 use super::store::{Described, Store};
 use super::walk::{Walk, Walking};
-use super::{Call, Depth, depth_of_listing, log_xml, read_xml};
+use super::{AllowedDepth, Call, depth_of_listing, log_xml, read_xml};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { mut resource, store } = call;
     // The default depth is infinity (RFC 4918 section 9.1).
     let (depth, without_itself) = depth_of_listing(ex)?;
-    let depth = depth.unwrap_or(Depth::Infinity);
+    let depth = depth.unwrap_or(AllowedDepth::Infinity);
     let wanted = match read_xml(ex).await? {
         None => RequestedProperties::All(Vec::new()),
         Some(document) => RequestedProperties::of(&document)
@@ -36,7 +36,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     check_collection(ex, &resource, Some(&meta), MemberAccess::Read).await?;
     let is_collection = meta.kind == FileKind::Directory;
     let infinite_allowed = resource.own().opts.propfind_depth_infinity || !is_collection;
-    if depth == Depth::Infinity && !infinite_allowed {
+    if depth == AllowedDepth::Infinity && !infinite_allowed {
         return Err(DavError::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
     }
     let (now_s, lock_now_s) = (ex.machine.clock.unix_s(), lock_clock(ex));
@@ -46,10 +46,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     if !without_itself {
         describe_itself(&resource, store.as_ref(), &meta, &describer, &mut out).await?;
     }
-    let walks = is_collection && depth != Depth::Zero;
+    let walks = is_collection && depth != AllowedDepth::Zero;
     let body = if walks {
         log_xml(ex, &out);
-        let extent = if depth == Depth::Infinity { Extent::Tree } else { Extent::Members };
+        let extent = if depth == AllowedDepth::Infinity { Extent::Tree } else { Extent::Members };
         let hidden = hidden(ex, &resource, extent).await?;
         let engine = ex.machine.engine.clone();
         let walk = Walk::begin(engine, &resource, store, describer, (extent, hidden), out).await?;

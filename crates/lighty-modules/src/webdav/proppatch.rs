@@ -11,7 +11,7 @@ use super::members::{MemberAccess, check_collection};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::resource::listed;
 use super::store::{Changed, Dead, PropertyChange};
-use super::xml::{Document, Element};
+use super::xml::{Element, XmlDocument};
 use super::{Call, log_xml, read_xml};
 
 /// A requested change, and whether it is allowed.
@@ -57,7 +57,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
 /// # Errors
 /// 400 if the document is not a list of changes; 507 if they exceed the size limit of all
 /// properties. Each property carries its namespaces, so a little XML can expand to much.
-fn changes(document: &Document, bytes_max: usize) -> Result<Vec<RequestedChange>, DavError> {
+fn changes(document: &XmlDocument, bytes_max: usize) -> Result<Vec<RequestedChange>, DavError> {
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());
     }
@@ -83,7 +83,7 @@ fn changes(document: &Document, bytes_max: usize) -> Result<Vec<RequestedChange>
     if requested.is_empty() { Err(Status::BAD_REQUEST.into()) } else { Ok(requested) }
 }
 
-fn ask(document: &Document, property: &Element, sets: bool) -> RequestedChange {
+fn ask(document: &XmlDocument, property: &Element, sets: bool) -> RequestedChange {
     let (ns, name) = (property.ns.to_string(), property.name.clone());
     let is_protected = Live::of(&ns, &name).is_some();
     let change = match sets {

@@ -27,7 +27,7 @@ use rusqlite::Connection;
 
 use database::{Database, Gate, Tell};
 
-pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
+pub(super) use locks::{Covered, Lock, NewLock, Refresh, Taken, WriteClaim};
 pub(super) use properties::{Changed, Dead, Described, PropertyChange};
 
 /// The databases of the process.
@@ -161,7 +161,7 @@ impl Store {
     /// gets a new lock before the [`Writing`] is dropped.
     pub(super) async fn begin_writing(
         &self,
-        claim: Claim,
+        claim: WriteClaim,
         now_s: i64,
     ) -> io::Result<Result<Writing, Vec<Lock>>> {
         // Changes of whole trees are recorded afterwards: fail now if the database is held.

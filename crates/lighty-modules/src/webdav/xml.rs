@@ -27,7 +27,7 @@ const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
 /// A parsed document.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(super) struct XmlDocument {
     text: String,
     pub(super) root: Element,
 }
@@ -67,7 +67,7 @@ impl Element {
     }
 }
 
-impl Document {
+impl XmlDocument {
     /// Parses a document in UTF-8, or in UTF-16 with a byte order mark.
     ///
     /// # Errors

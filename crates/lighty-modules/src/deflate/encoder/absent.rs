@@ -4,7 +4,7 @@ use std::io;
 
 use lighty_io::libraries::Library;
 
-use crate::deflate::params::Params;
+use crate::deflate::params::EncoderParams;
 
 /// An encoder that cannot be created.
 pub(in crate::deflate) enum Absent {}
@@ -23,7 +23,7 @@ pub(in crate::deflate) fn library() -> Option<Library> {
 }
 
 impl Absent {
-    pub(super) fn new(_: &Params, _: Option<u64>) -> io::Result<Self> {
+    pub(super) fn new(_: &EncoderParams, _: Option<u64>) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -6,7 +6,7 @@ use brotlic::encode::BrotliOperation;
 use brotlic::{BrotliEncoder, BrotliEncoderOptions, CompressionMode, Quality, WindowSize};
 use lighty_io::libraries::Library;
 
-use crate::deflate::params::Params;
+use crate::deflate::params::EncoderParams;
 
 /// The library.
 pub(in crate::deflate) fn library() -> Option<Library> {
@@ -20,7 +20,7 @@ pub(in crate::deflate) fn library() -> Option<Library> {
 pub(in crate::deflate) struct Brotli(BrotliEncoder);
 
 impl Brotli {
-    pub(super) fn new(params: &Params, length: Option<u64>) -> io::Result<Self> {
+    pub(super) fn new(params: &EncoderParams, length: Option<u64>) -> io::Result<Self> {
         let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
         let mut options = BrotliEncoderOptions::new();
         options

@@ -4,14 +4,14 @@ use std::io;
 
 use bzip2::{Action, Compress, Compression, Status};
 
-use crate::deflate::params::Params;
+use crate::deflate::params::EncoderParams;
 
 /// An encoder.
 pub(in crate::deflate) struct Bzip2(Compress);
 
 impl Bzip2 {
     #[expect(clippy::unnecessary_wraps, reason = "as other encoders")]
-    pub(super) fn new(params: &Params, _: Option<u64>) -> io::Result<Self> {
+    pub(super) fn new(params: &EncoderParams, _: Option<u64>) -> io::Result<Self> {
         Ok(Self(Compress::new(Compression::new(params.bzip2_block), params.bzip2_work)))
     }
 

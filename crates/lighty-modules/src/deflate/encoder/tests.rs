@@ -75,7 +75,7 @@ fn run_all(encoder: &mut Encoder, mut input: &[u8], op: Op, room: usize, out: &m
 
 #[test]
 fn every_coding_carries_every_length() {
-    let params = Params::default();
+    let params = EncoderParams::default();
     for coding in Coding::ALL {
         for length in [0, 1, 2, 255, 4096, 65_536, 300_001] {
             let text = sample(length);
@@ -91,7 +91,7 @@ fn every_coding_carries_every_length() {
 
 #[test]
 fn pieces_and_small_buffers_change_nothing() {
-    let params = Params::default();
+    let params = EncoderParams::default();
     let text = sample(70_000);
     for coding in Coding::ALL {
         for (piece, room) in [(1000, 1), (7919, 100), (70_000, 10), (333, usize::MAX)] {
@@ -108,7 +108,7 @@ fn pieces_and_small_buffers_change_nothing() {
 
 #[test]
 fn what_is_flushed_can_be_read() {
-    let params = Params::default();
+    let params = EncoderParams::default();
     for coding in [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd] {
         for room in [1, 5, usize::MAX] {
             let mut encoder = Encoder::new(coding, &params, None).expect("an encoder");
@@ -129,7 +129,7 @@ fn what_is_flushed_can_be_read() {
 fn every_level_works() {
     let text = sample(20_000);
     for level in 1..=9 {
-        let mut params = Params::default();
+        let mut params = EncoderParams::default();
         params.set_level(level);
         params.zlib_window = 9;
         for coding in Coding::ALL {

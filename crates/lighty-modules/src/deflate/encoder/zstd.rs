@@ -6,7 +6,7 @@ use lighty_io::libraries::Library;
 use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe::Strategy;
 
-use crate::deflate::params::Params;
+use crate::deflate::params::EncoderParams;
 
 /// The library.
 pub(in crate::deflate) fn library() -> Option<Library> {
@@ -18,7 +18,7 @@ pub(in crate::deflate) fn library() -> Option<Library> {
 pub(in crate::deflate) struct Zstd(Encoder<'static>);
 
 impl Zstd {
-    pub(super) fn new(params: &Params, length: Option<u64>) -> io::Result<Self> {
+    pub(super) fn new(params: &EncoderParams, length: Option<u64>) -> io::Result<Self> {
         let mut zstd = Encoder::new(params.zstd_level)?;
         zstd.set_parameter(CParameter::WindowLog(params.zstd_window))?;
         if let Some(strategy) = strategy(params.zstd_strategy) {

@@ -43,7 +43,7 @@ pub(in super::super) struct Covered {
 
 /// Files that a client wants to change, and the lock tokens it submitted.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Claim {
+pub(in super::super) struct WriteClaim {
     pub(in super::super) paths: Vec<Covered>,
     /// Submitted lock tokens.
     pub(in super::super) tokens: Vec<String>,
@@ -150,7 +150,11 @@ impl Db {
 
     /// Returns the locks that block a claim. If a file has several shared locks, one token is
     /// enough (RFC 4918 section 6.2).
-    pub(super) fn locks_against(&self, claim: &Claim, now_s: i64) -> rusqlite::Result<Vec<Lock>> {
+    pub(super) fn locks_against(
+        &self,
+        claim: &WriteClaim,
+        now_s: i64,
+    ) -> rusqlite::Result<Vec<Lock>> {
         let mut blocking = Vec::new();
         if !self.has_locks()? {
             return Ok(blocking);

@@ -59,7 +59,7 @@ fn is_taken(taken: &Taken) -> bool {
 }
 
 fn blocking(db: &Db, path: &[u8], tree: bool, tokens: &[&str], user: &str) -> Vec<String> {
-    let claim = Claim {
+    let claim = WriteClaim {
         paths: vec![Covered { canonical: at(path), tree }],
         tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
         user: user.as_bytes().to_vec(),
@@ -218,7 +218,7 @@ async fn who_writes_keeps_others_from_locking() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("dav.db");
     let store = Stores::new(|_| {}).at(path.to_str().expect("UTF-8")).expect("a store");
-    let claim = Claim {
+    let claim = WriteClaim {
         paths: vec![Covered { canonical: at(b"/s/t"), tree: true }],
         tokens: Vec::new(),
         user: Vec::new(),
@@ -248,7 +248,7 @@ fn locks_of_a_tree_cover_what_links_lead_to() {
     let through = NewLock { lock: one.clone(), links: linked.links.clone() };
     assert!(matches!(db.take_lock(&through, NOW_S, 9), Ok(Taken::Conflict(_))));
     assert!(is_taken(&take(&mut db, &one)));
-    let mut claim = Claim {
+    let mut claim = WriteClaim {
         paths: vec![Covered { canonical: linked, tree: false }],
         tokens: vec!["one".into()],
         user: b"alice".to_vec(),

@@ -35,7 +35,7 @@ use lighty_io::threads;
 
 use dial::{Dial, FirstDialError};
 use pace::Quota;
-use worker::Worker;
+use worker::LoadWorker;
 
 pub use attend::run_attended;
 pub use compare::{RecordedRun, compare};
@@ -43,7 +43,7 @@ pub use intervals::{Interval, Intervals};
 pub use options::{Expected, LoadTestOptions, Until, parse_field};
 pub use plot::svg;
 pub use report::{failures, http_load, json, text};
-pub use tally::{LoadFailure, Tally, Times};
+pub use tally::{LoadFailure, LoadTimes, Tally};
 pub use target::LoadUrl;
 
 /// Counts of responses and failures for progress reports, and a flag to stop the load.
@@ -117,7 +117,7 @@ pub fn run(options: &LoadTestOptions, progress: &LoadProgress) -> io::Result<Tal
     for number in 0..threads_count {
         let share = share(options.connections.max(1), threads_count, number);
         let rate = options.rate.map(|rate| rate / threads_count as f64);
-        let worker = Worker {
+        let worker = LoadWorker {
             options: options.clone(),
             dial: dial.clone(),
             connections: share,

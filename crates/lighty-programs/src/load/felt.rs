@@ -62,11 +62,11 @@ pub(super) fn mean(right_sum_us: f64, right: &impl Sorted, failed: &impl Sorted)
 #[cfg(test)]
 mod tests {
     use super::super::intervals::Spread;
-    use super::super::tally::Times;
+    use super::super::tally::LoadTimes;
     use super::*;
 
-    fn times(all: &[u64]) -> Times {
-        let mut times = Times::default();
+    fn times(all: &[u64]) -> LoadTimes {
+        let mut times = LoadTimes::default();
         all.iter().for_each(|us| times.record_bound(*us));
         times
     }

@@ -9,7 +9,7 @@ use super::felt::{Figure, quantile};
 use super::intervals::Interval;
 use super::options::LoadTestOptions;
 use super::report::whole_name;
-use super::tally::{Tally, Times};
+use super::tally::{LoadTimes, Tally};
 use crate::svg::{self, Chart};
 
 /// Three charts, one below the other.
@@ -115,7 +115,7 @@ fn millis(figure: Option<Figure>) -> f64 {
 fn shares(options: &LoadTestOptions, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     let share = |point: f64| 1.0 - 10f64.powf(-point);
     let points = DECADES * POINTS;
-    let none = Times::default();
+    let none = LoadTimes::default();
     let curves = [("connect", &tally.connect, &none), ("first byte", &tally.first_byte, &none)];
     let curves = curves.into_iter().chain([(whole_name(options), &tally.total, &tally.lost)]);
     let values = |right, failed| {

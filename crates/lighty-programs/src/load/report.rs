@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::felt::{Figure, Sorted, mean, quantile};
 use super::intervals::{Interval, Spread};
 use super::options::LoadTestOptions;
-use super::tally::{LoadFailure, Tally, Times};
+use super::tally::{LoadFailure, LoadTimes, Tally};
 
 /// Quantiles in reports.
 const SHARES: [(&str, f64); 6] = [
@@ -91,7 +91,7 @@ fn write_times(options: &LoadTestOptions, tally: &Tally, out: &mut String) -> st
     let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
     writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
     let label = whole_name(options);
-    let none = Times::default();
+    let none = LoadTimes::default();
     for (name, right, failed) in [
         ("connect", &tally.connect, &none),
         ("first byte", &tally.first_byte, &none),
@@ -122,7 +122,10 @@ fn write_times(options: &LoadTestOptions, tally: &Tally, out: &mut String) -> st
 }
 
 /// Mean, quantiles and maximum, with their names in JSON.
-fn figures(right: &Times, failed: &Times) -> impl Iterator<Item = (String, Option<Figure>)> {
+fn figures(
+    right: &LoadTimes,
+    failed: &LoadTimes,
+) -> impl Iterator<Item = (String, Option<Figure>)> {
     let right_sum_us = right.mean_us() * right.count() as f64;
     let share = |(name, share): (&str, f64)| {
         let key = name.replace(" %", "").replace('.', "_");
@@ -211,7 +214,7 @@ pub fn http_load(tally: &Tally) -> String {
 
 /// Result for programs, and for comparing runs.
 pub fn json(options: &LoadTestOptions, tally: &Tally) -> Value {
-    let none = Times::default();
+    let none = LoadTimes::default();
     let words = |failure: &LoadFailure| failure.words().to_owned();
     let failures: serde_json::Map<String, Value> =
         tally.failures.iter().map(|(failure, count)| (words(failure), (*count).into())).collect();
@@ -248,7 +251,7 @@ pub fn json(options: &LoadTestOptions, tally: &Tally) -> Value {
     })
 }
 
-fn json_of_times(right: &Times, failed: &Times) -> Value {
+fn json_of_times(right: &LoadTimes, failed: &LoadTimes) -> Value {
     let mut object = json!({
         "count": right.count() + failed.count(),
         "failed": failed.count(),

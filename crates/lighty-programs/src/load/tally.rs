@@ -71,9 +71,9 @@ impl LoadFailure {
 
 /// Times of one kind, in microseconds.
 #[derive(Clone, Debug)]
-pub struct Times(Histogram<u64>);
+pub struct LoadTimes(Histogram<u64>);
 
-impl Default for Times {
+impl Default for LoadTimes {
     fn default() -> Self {
         let bounded = Histogram::new_with_bounds(1, LONGEST_US, DIGITS);
         // The bounds are valid; the fallback is unbounded.
@@ -82,7 +82,7 @@ impl Default for Times {
     }
 }
 
-impl Times {
+impl LoadTimes {
     /// Adds a time.
     pub(super) fn record(&mut self, us: u64) {
         self.0.saturating_record(us.max(1));
@@ -114,7 +114,7 @@ impl Times {
     }
 }
 
-impl Sorted for Times {
+impl Sorted for LoadTimes {
     fn count(&self) -> u64 {
         self.0.len()
     }
@@ -155,13 +155,13 @@ pub struct Tally {
     /// Number of failures by kind.
     pub failures: BTreeMap<LoadFailure, u64>,
     /// Times to connect.
-    pub connect: Times,
+    pub connect: LoadTimes,
     /// Times from sending the request to the first byte of its response.
-    pub first_byte: Times,
+    pub first_byte: LoadTimes,
     /// Times of expected responses, from the due time of the request to the end of the response.
-    pub total: Times,
+    pub total: LoadTimes,
     /// Times for which failed or unsent requests had waited since they were due.
-    pub lost: Times,
+    pub lost: LoadTimes,
     /// Requests due at a fixed rate for which no connection was free.
     pub unsent: u64,
     /// The run in equal parts.

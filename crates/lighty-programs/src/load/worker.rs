@@ -16,7 +16,7 @@ use super::watch::LOOK;
 use super::{LoadProgress, http1, http2};
 
 /// Parameters of a thread.
-pub(super) struct Worker {
+pub(super) struct LoadWorker {
     pub(super) options: LoadTestOptions,
     pub(super) dial: Dial,
     pub(super) connections: usize,
@@ -26,14 +26,14 @@ pub(super) struct Worker {
     pub(super) seed: u64,
 }
 
-impl Worker {
+impl LoadWorker {
     pub(super) fn run(self) -> io::Result<Tally> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(LocalSet::new().block_on(&runtime, self.drive()))
     }
 
     async fn drive(self) -> Tally {
-        let Worker { options, dial, connections, rate, quota, progress, seed } = self;
+        let LoadWorker { options, dial, connections, rate, quota, progress, seed } = self;
         let (warm_up, duration) = (options.warm_up, options.until.duration);
         let pace = Pace::begin(Clock::start(), quota, rate, warm_up, duration);
         let shared = Rc::new(SharedLoad::new(options, dial, pace, progress, seed));

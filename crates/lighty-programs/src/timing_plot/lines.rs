@@ -9,7 +9,7 @@ const NAME_BYTES_MAX: usize = 32;
 #[derive(Debug, PartialEq)]
 pub(super) enum LogLine {
     /// Times of a request.
-    Times(Times),
+    Times(RequestTimes),
     /// Another line.
     Other,
     /// Invalid times of a request.
@@ -18,7 +18,7 @@ pub(super) enum LogLine {
 
 /// Times of a request.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Times {
+pub(super) struct RequestTimes {
     /// Time of the line, in microseconds since 1970.
     pub(super) at_us: i64,
     /// Names of stages, with microseconds.
@@ -37,7 +37,7 @@ pub(super) fn read(line: &[u8]) -> LogLine {
     }
 }
 
-fn read_json(text: &str) -> Result<Times, &'static str> {
+fn read_json(text: &str) -> Result<RequestTimes, &'static str> {
     let line: Value = serde_json::from_str(text).map_err(|_| "it is no JSON")?;
     let time = line["time"].as_str().and_then(unix_us);
     let at_us = time.ok_or("it has no time")?;
@@ -46,11 +46,11 @@ fn read_json(text: &str) -> Result<Times, &'static str> {
         let took_us = took_us.as_u64().ok_or("a stage has no time")?;
         Ok((name_of(name)?, took_us))
     };
-    Ok(Times { at_us, stages: stages.iter().map(stage).collect::<Result<_, _>>()? })
+    Ok(RequestTimes { at_us, stages: stages.iter().map(stage).collect::<Result<_, _>>()? })
 }
 
 /// Parses a line of `debug.log-timing`, starting at the time. The stages follow the total.
-fn read_timing(text: &str) -> Result<Times, &'static str> {
+fn read_timing(text: &str) -> Result<RequestTimes, &'static str> {
     // The fields that every line about a request has follow after the comma.
     let text = text.split_once(',').map_or(text, |(times, _)| times);
     let mut words = text.split_ascii_whitespace();
@@ -69,7 +69,7 @@ fn read_timing(text: &str) -> Result<Times, &'static str> {
         is_stage |= name == "total";
     }
     match is_stage {
-        true => Ok(Times { at_us: (at_s * 1e6) as i64, stages }),
+        true => Ok(RequestTimes { at_us: (at_s * 1e6) as i64, stages }),
         false => Err("it has no total"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::lines::Times;
+use super::lines::RequestTimes;
 
 /// Maximum number of buckets; beyond it their width doubles.
 const BUCKETS_MAX: usize = 240;
@@ -43,7 +43,7 @@ impl Default for Series {
 }
 
 impl Series {
-    pub(super) fn add(&mut self, times: &Times) {
+    pub(super) fn add(&mut self, times: &RequestTimes) {
         let number = times.at_us.div_euclid(self.width_us);
         let mut own = Bucket { requests: 1, ..Bucket::default() };
         let within = times.stages.iter().filter(|(name, _)| !OUTSIDE.contains(&name.as_str()));
@@ -129,8 +129,8 @@ pub(super) fn mean_of(series: &Series, bucket: &Bucket, names: &[&str]) -> f64 {
 mod tests {
     use super::*;
 
-    fn times(at_us: i64, stage: &str, took_us: u64) -> Times {
-        Times { at_us, stages: vec![(stage.to_owned(), took_us)] }
+    fn times(at_us: i64, stage: &str, took_us: u64) -> RequestTimes {
+        RequestTimes { at_us, stages: vec![(stage.to_owned(), took_us)] }
     }
 
     #[test]

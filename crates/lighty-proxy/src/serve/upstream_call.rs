@@ -60,7 +60,7 @@ pub(crate) struct UpstreamCall {
     sent: usize,
     /// Bytes of the request written so far, whether or not they are still in `out`.
     written: u64,
-    ending: Ending,
+    ending: ConnectionEnding,
     /// Bytes were read since the last acknowledgement, and the response is not complete: the
     /// backend's Nagle algorithm may hold the rest back.
     owes_ack: bool,
@@ -109,7 +109,7 @@ enum Waits {
 
 /// End of the backend's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum ConnectionEnding {
     None,
     /// By end of stream.
     Told,
@@ -173,7 +173,7 @@ impl UpstreamCall {
             out: Vec::with_capacity(1024),
             sent: 0,
             written: 0,
-            ending: Ending::None,
+            ending: ConnectionEnding::None,
             owes_ack: false,
             busy: Busy::No,
             interim: 0,
@@ -196,7 +196,7 @@ impl UpstreamCall {
         self.out.clear();
         self.sent = 0;
         self.written = 0;
-        self.ending = Ending::None;
+        self.ending = ConnectionEnding::None;
         self.owes_ack = false;
         self.busy = Busy::No;
         self.interim = 0;
@@ -250,7 +250,8 @@ impl UpstreamCall {
     /// Returns true if the backend has certainly read nothing of the request, although bytes were
     /// written: it had closed the connection before.
     pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
-        self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
+        self.ending == ConnectionEnding::Told
+            && stream.went_unread(self.written, RESET_PATIENCE).await
     }
 
     /// True if everything was sent; only then is the connection reusable.
@@ -487,8 +488,8 @@ impl UpstreamCall {
     fn saw_ending(&mut self, error: Option<&io::Error>) {
         let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         match error {
-            Some(error) if is_reset(error) => self.ending = Ending::Reset,
-            None if self.ending == Ending::None => self.ending = Ending::Told,
+            Some(error) if is_reset(error) => self.ending = ConnectionEnding::Reset,
+            None if self.ending == ConnectionEnding::None => self.ending = ConnectionEnding::Told,
             _ => {}
         }
     }

@@ -32,7 +32,7 @@ pub struct AddressFigures {
     /// The backend's label in the configuration, if any.
     pub label: Option<Arc<str>>,
     /// Its current standing.
-    pub state: Standing,
+    pub state: AddressUse,
     /// Reason why it is not up, if known.
     pub last_failure: Option<Arc<str>>,
     /// Number of requests sent to it.
@@ -57,7 +57,7 @@ pub struct AddressFigures {
 
 /// Use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum AddressUse {
     /// Requests go to it.
     Up,
     /// A single request may try it.
@@ -68,7 +68,7 @@ pub enum Standing {
     Drained,
 }
 
-impl Standing {
+impl AddressUse {
     /// Returns it in one word.
     pub fn word(self) -> &'static str {
         match self {
@@ -97,16 +97,16 @@ fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
 
 fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
     let state = match address.health.state(now_ms) {
-        _ if address.spec.weight == 0 => Standing::Drained,
-        AddressState::Up => Standing::Up,
-        AddressState::Probing => Standing::Probing,
-        AddressState::Down { .. } => Standing::Down,
+        _ if address.spec.weight == 0 => AddressUse::Drained,
+        AddressState::Up => AddressUse::Up,
+        AddressState::Probing => AddressUse::Probing,
+        AddressState::Down { .. } => AddressUse::Down,
     };
     AddressFigures {
         text: Arc::clone(&address.spec.text),
         label: address.spec.label.clone(),
         state,
-        last_failure: address.last_failure().filter(|_| state != Standing::Up),
+        last_failure: address.last_failure().filter(|_| state != AddressUse::Up),
         requests: address.requests.load(Ordering::Relaxed),
         failed: address.failed.load(Ordering::Relaxed),
         load: address.busy(),
@@ -174,7 +174,7 @@ mod tests {
         let address = AddressFigures {
             text: "10.0.0.1:80".into(),
             label: Some("main".into()),
-            state: Standing::Down,
+            state: AddressUse::Down,
             last_failure: Some("refused".into()),
             requests: 7,
             failed: 2,

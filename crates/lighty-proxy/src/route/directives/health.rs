@@ -101,7 +101,7 @@ const SERVICE_BYTES_MAX: usize = 127;
 const IN_A_ROW_MAX: i64 = 1000;
 
 /// Values as written, key by key.
-struct Draft {
+struct HealthDraft {
     kind: usize,
     uri: Option<Arc<str>>,
     host: Option<Arc<str>>,
@@ -117,7 +117,8 @@ fn check(value: &Value, _: &CompileCtx) -> Result<Option<CheckSpec>, Reject> {
     }
     let (interval_ms, timeout_ms) = (5_000, 2_000);
     let spec = CheckSpec { kind: CheckKind::Tcp, interval_ms, timeout_ms, rise: 2, fall: 3 };
-    let mut draft = Draft { kind: 0, uri: None, host: None, service: None, status: None, spec };
+    let mut draft =
+        HealthDraft { kind: 0, uri: None, host: None, service: None, status: None, spec };
     for (key, item) in &pairs {
         set(&mut draft, key, item)?;
     }
@@ -125,7 +126,7 @@ fn check(value: &Value, _: &CompileCtx) -> Result<Option<CheckSpec>, Reject> {
     Ok(Some(finish(draft)))
 }
 
-fn set(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject> {
+fn set(draft: &mut HealthDraft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject> {
     let in_a_row = |value: &Value| number(value, 1..=IN_A_ROW_MAX);
     match &**key {
         "type" => draft.kind = within(key, item, |value| parse_choice(value, TYPES))?,
@@ -143,7 +144,7 @@ fn set(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject
 }
 
 /// Refuses keys without meaning for the type.
-fn fitting(draft: &Draft, pairs: &[(&Key, &Spanned<Value>)]) -> Result<(), Reject> {
+fn fitting(draft: &HealthDraft, pairs: &[(&Key, &Spanned<Value>)]) -> Result<(), Reject> {
     let meaningless: &[&str] = match TYPES[draft.kind] {
         "http" => &["service"],
         "grpc" => &["uri", "status"],
@@ -163,7 +164,7 @@ fn fitting(draft: &Draft, pairs: &[(&Key, &Spanned<Value>)]) -> Result<(), Rejec
     }
 }
 
-fn finish(draft: Draft) -> CheckSpec {
+fn finish(draft: HealthDraft) -> CheckSpec {
     let kind = match TYPES[draft.kind] {
         "http" => CheckKind::Http {
             target: draft.uri.unwrap_or_else(|| "/".into()),

@@ -92,7 +92,7 @@ const PROCS_MAX: i64 = 1024;
 
 /// Values as written, key by key.
 #[derive(Default)]
-struct Draft {
+struct HostDraft {
     host: Option<Spanned<Arc<str>>>,
     port: Option<u16>,
     socket: Option<Spanned<Arc<str>>>,
@@ -126,7 +126,7 @@ pub(super) fn parse(
     item: &Spanned<Value>,
     ctx: &CompileCtx,
 ) -> Result<ConfiguredHost, Reject> {
-    let mut draft = Draft::default();
+    let mut draft = HostDraft::default();
     let help = "write `( \"host\" => \"10.0.0.1\", \"port\" => 8080 )`";
     for (key, value) in keyed(&item.value, help).map_err(|reject| at(reject, item.span))? {
         let known = address(&mut draft, key, value, ctx)?
@@ -150,7 +150,7 @@ fn at(mut reject: Reject, span: Span) -> Reject {
 
 /// Reads keys about the host's address and its share of requests.
 fn address(
-    draft: &mut Draft,
+    draft: &mut HostDraft,
     key: &Key,
     item: &Spanned<Value>,
     ctx: &CompileCtx,
@@ -316,7 +316,7 @@ fn signal(value: &Value) -> Result<i32, Reject> {
 }
 
 fn finish(
-    draft: Draft,
+    draft: HostDraft,
     family: Family,
     (label, span): (Option<&Key>, Span),
     ctx: &CompileCtx,
@@ -368,7 +368,7 @@ fn finish(
 }
 
 /// Returns its place: a socket, a host, or neither for a program of the server's own.
-fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<BackendLocation, Reject> {
+fn where_it_is(draft: &HostDraft, spawns: bool, span: Span) -> Result<BackendLocation, Reject> {
     match (&draft.host, &draft.socket) {
         (Some(_), Some(socket)) => {
             let text = "has a \"host\" and a \"socket\": a backend is at one of them";

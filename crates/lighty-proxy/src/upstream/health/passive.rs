@@ -64,7 +64,7 @@ struct HealthLimits {
 
 #[derive(Debug)]
 struct HealthRecord {
-    standing: Standing,
+    standing: HealthStanding,
     /// True once the address has worked.
     has_worked: bool,
     /// Failures in a row while up.
@@ -82,7 +82,7 @@ struct HealthRecord {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Standing {
+enum HealthStanding {
     Up,
     Down {
         since_ms: u64,
@@ -103,7 +103,7 @@ impl Health {
     pub fn new(spec: &HealthSpec) -> Self {
         let limits = HealthLimits::of(spec);
         let record = HealthRecord {
-            standing: Standing::Up,
+            standing: HealthStanding::Up,
             has_worked: false,
             fails: 0,
             failing_since_ms: None,
@@ -251,29 +251,29 @@ impl HealthRecord {
             self.checks = wanted;
         }
         // Without a check, the address would stay down forever.
-        if self.checks.is_none() && matches!(self.standing, Standing::CheckedOut { .. }) {
-            self.standing = Standing::Up;
+        if self.checks.is_none() && matches!(self.standing, HealthStanding::CheckedOut { .. }) {
+            self.standing = HealthStanding::Up;
             self.failing_since_ms = None;
         }
         self.is_starting_slowly &= spec.slow_start_ms > 0;
     }
 
     fn is_calm(&self) -> bool {
-        let is_up = matches!(self.standing, Standing::Up);
+        let is_up = matches!(self.standing, HealthStanding::Up);
         is_up && self.has_worked && self.failing_since_ms.is_none() && !self.is_starting_slowly
     }
 
     fn state(&self, now_ms: u64) -> AddressState {
         match self.standing {
-            Standing::Up => AddressState::Up,
-            Standing::Down { until_ms, .. } | Standing::Probed { until_ms, .. } => {
+            HealthStanding::Up => AddressState::Up,
+            HealthStanding::Down { until_ms, .. } | HealthStanding::Probed { until_ms, .. } => {
                 if now_ms < until_ms {
                     AddressState::Down { until_ms }
                 } else {
                     AddressState::Probing
                 }
             }
-            Standing::CheckedOut { next_check_ms } => {
+            HealthStanding::CheckedOut { next_check_ms } => {
                 // An overdue check does not permit an attempt.
                 AddressState::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
             }
@@ -286,14 +286,16 @@ impl HealthRecord {
             AddressState::Down { .. } => false,
             AddressState::Probing => {
                 let until_ms = now_ms.saturating_add(PROBE_MS_MAX);
-                self.standing = Standing::Probed { began_ms: now_ms, until_ms };
+                self.standing = HealthStanding::Probed { began_ms: now_ms, until_ms };
                 true
             }
         }
     }
 
     fn begin_held(&mut self, limits: &HealthLimits, now_ms: u64) -> bool {
-        let Standing::Down { since_ms, .. } = self.standing else { return self.begin(now_ms) };
+        let HealthStanding::Down { since_ms, .. } = self.standing else {
+            return self.begin(now_ms);
+        };
         if self.state(now_ms) == AddressState::Probing {
             return self.begin(now_ms);
         }
@@ -309,13 +311,14 @@ impl HealthRecord {
 
     fn succeeded(&mut self, limits: &HealthLimits, began_ms: u64, now_ms: u64) -> HealthChange {
         match self.standing {
-            Standing::Up => {
+            HealthStanding::Up => {
                 self.has_worked = true;
                 self.fails = 0;
                 self.failing_since_ms = None;
                 HealthChange::Nothing
             }
-            Standing::Down { since_ms: since, .. } | Standing::Probed { began_ms: since, .. }
+            HealthStanding::Down { since_ms: since, .. }
+            | HealthStanding::Probed { began_ms: since, .. }
                 if began_ms >= since =>
             {
                 self.come_back(limits, now_ms)
@@ -325,7 +328,7 @@ impl HealthRecord {
     }
 
     fn come_back(&mut self, limits: &HealthLimits, now_ms: u64) -> HealthChange {
-        self.standing = Standing::Up;
+        self.standing = HealthStanding::Up;
         self.has_worked = true;
         self.fails = 0;
         self.failing_since_ms = None;
@@ -337,13 +340,13 @@ impl HealthRecord {
 
     fn failed(&mut self, limits: &HealthLimits, began_ms: u64, now_ms: u64) -> HealthChange {
         match self.standing {
-            Standing::Up if self.back_since_ms.is_none_or(|back| began_ms >= back) => {
+            HealthStanding::Up if self.back_since_ms.is_none_or(|back| began_ms >= back) => {
                 self.failing_since_ms.get_or_insert(now_ms);
                 self.fails = self.fails.saturating_add(1);
                 let is_out = limits.fails_max > 0 && self.fails >= limits.fails_max;
                 if is_out { self.go_down(limits, now_ms) } else { HealthChange::Nothing }
             }
-            Standing::Probed { began_ms: probe, .. } if began_ms >= probe => {
+            HealthStanding::Probed { began_ms: probe, .. } if began_ms >= probe => {
                 self.go_down(limits, now_ms)
             }
             _ => HealthChange::Nothing,
@@ -354,7 +357,7 @@ impl HealthRecord {
         let factor = 1u64.checked_shl(self.disabled).unwrap_or(u64::MAX);
         let wait_ms = limits.disable_ms.saturating_mul(factor).min(limits.disable_ms_max);
         let until_ms = now_ms.saturating_add(wait_ms);
-        self.standing = Standing::Down { since_ms: now_ms, until_ms };
+        self.standing = HealthStanding::Down { since_ms: now_ms, until_ms };
         self.disabled = self.disabled.saturating_add(1);
         self.is_starting_slowly = false;
         if let Some(checks) = &mut self.checks {
@@ -364,10 +367,10 @@ impl HealthRecord {
     }
 
     fn abandoned(&mut self, began_ms: u64) {
-        if let Standing::Probed { began_ms: probe, .. } = self.standing
+        if let HealthStanding::Probed { began_ms: probe, .. } = self.standing
             && began_ms == probe
         {
-            self.standing = Standing::Down { since_ms: probe, until_ms: probe };
+            self.standing = HealthStanding::Down { since_ms: probe, until_ms: probe };
         }
     }
 
@@ -380,16 +383,16 @@ impl HealthRecord {
     ) -> HealthChange {
         let turned = self.checks.as_mut().and_then(|checks| checks.record(is_good));
         self.has_worked |= is_good;
-        if let Standing::CheckedOut { next_check_ms } = &mut self.standing {
+        if let HealthStanding::CheckedOut { next_check_ms } = &mut self.standing {
             *next_check_ms = next_ms;
         }
         match (turned, self.standing) {
             (Some(CheckVerdict::Bad), _) => self.check_out(now_ms, next_ms),
-            (Some(CheckVerdict::Good), Standing::CheckedOut { .. }) => {
+            (Some(CheckVerdict::Good), HealthStanding::CheckedOut { .. }) => {
                 self.come_back(limits, now_ms)
             }
-            (Some(CheckVerdict::Good), Standing::Down { since_ms, .. }) => {
-                self.standing = Standing::Down { since_ms, until_ms: now_ms };
+            (Some(CheckVerdict::Good), HealthStanding::Down { since_ms, .. }) => {
+                self.standing = HealthStanding::Down { since_ms, until_ms: now_ms };
                 HealthChange::Nothing
             }
             _ => HealthChange::Nothing,
@@ -397,9 +400,9 @@ impl HealthRecord {
     }
 
     fn check_out(&mut self, now_ms: u64, next_ms: u64) -> HealthChange {
-        let was_up = matches!(self.standing, Standing::Up);
+        let was_up = matches!(self.standing, HealthStanding::Up);
         self.failing_since_ms.get_or_insert(now_ms);
-        self.standing = Standing::CheckedOut { next_check_ms: next_ms };
+        self.standing = HealthStanding::CheckedOut { next_check_ms: next_ms };
         self.is_starting_slowly = false;
         if was_up { HealthChange::WentDown { until_ms: next_ms } } else { HealthChange::Nothing }
     }

@@ -9,7 +9,7 @@ use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
 use lighty_wire::http1::request::TargetForm;
 use lighty_wire::http1::response::encode_head;
 use lighty_wire::http1::{
-    BodyFraming, Head, Limits, RequestFault, RequestHead, RequestLine, ResponseFault,
+    BodyFraming, Head, Http1Limits, RequestFault, RequestHead, RequestLine, ResponseFault,
     ResponseFraming, ResponseHead, ResponseLimits, encode_request, encode_request_fields,
     parse_request, parse_response,
 };
@@ -19,7 +19,7 @@ use lighty_wire::http1::{
 pub fn http1_request(data: &[u8]) {
     let Some((&[a, b, step], input)) = data.split_first_chunk() else { return };
     let opts = options(u16::from_le_bytes([a, b]));
-    let limits = Limits { field_bytes_max: 1024, fields_max: 20, ..Limits::default() };
+    let limits = Http1Limits { field_bytes_max: 1024, fields_max: 20, ..Http1Limits::default() };
     let whole = request_in_pieces(input, usize::MAX, &limits, &opts);
     let cut = request_in_pieces(input, usize::from(step).max(1), &limits, &opts);
     assert_eq!(whole, cut, "the pieces must not matter");
@@ -39,7 +39,7 @@ struct Seen {
 fn request_in_pieces(
     input: &[u8],
     step: usize,
-    limits: &Limits,
+    limits: &Http1Limits,
     opts: &ParseOpts,
 ) -> Result<Option<Seen>, RequestFault> {
     let mut head = RequestHead::new();
@@ -100,7 +100,7 @@ fn check_relay(head: &RequestHead, opts: &ParseOpts) {
     assert_eq!(encode_request_fields(&line, &head.fields, &mut other), result);
     assert_eq!(wire, other, "both ways agree");
     let Ok(()) = result else { return };
-    let limits = Limits { fields_max: 30, ..Limits::default() };
+    let limits = Http1Limits { fields_max: 30, ..Http1Limits::default() };
     let mut again = RequestHead::new();
     // A target may change its form on the way (`*` for an absolute one without a path), and what is
     // strange in it is normalised once more: framing may not change.

@@ -2,7 +2,9 @@
 
 use lighty_wire::cgi::{CgiFault, CgiHead, Head, HeadLimits, Params, parse_head};
 use lighty_wire::fastcgi::app::{self, RequestDecoder};
-use lighty_wire::fastcgi::{self, Begin, Decoder, FastcgiEvent, FastcgiFault, Role};
+use lighty_wire::fastcgi::{
+    self, ApplicationRole, Begin, FastcgiDecoder, FastcgiEvent, FastcgiFault,
+};
 use lighty_wire::{scgi, uwsgi};
 
 /// Most bytes of header that the targets allow, so that limits are met.
@@ -22,7 +24,7 @@ pub fn fastcgi_response(data: &[u8]) {
 type Answer = (Vec<u8>, Vec<u8>, Vec<FastcgiEvent>, usize, Option<FastcgiFault>);
 
 fn answer_in_pieces(input: &[u8], step: usize) -> Answer {
-    let mut decoder = Decoder::new();
+    let mut decoder = FastcgiDecoder::new();
     let (mut output, mut log, mut others, mut used) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for piece in input.chunks(step.min(input.len().max(1))) {
         let mut rest = piece;
@@ -232,7 +234,7 @@ pub fn fastcgi_params(data: &[u8]) {
     {
         return;
     }
-    let begin = Begin { role: Role::Authorizer, keep_conn: keep & 1 != 0 };
+    let begin = Begin { role: ApplicationRole::Authorizer, keep_conn: keep & 1 != 0 };
     let mut out = Vec::new();
     fastcgi::encode::begin_request(begin, &mut out);
     let borrowed = pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));

@@ -3,7 +3,7 @@
 use lighty_http::forwarded::{by_forwarded, by_x_forwarded_for, element_from_right};
 use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known};
-use lighty_wire::ajp13::container::{Attribute, Message, Received, RequestDecoder};
+use lighty_wire::ajp13::container::{AjpRequestDecoder, Attribute, Message, Received};
 use lighty_wire::ajp13::{
     AjpEvent, AjpFault, AjpRequest, Body, PacketSize, ResponseDecoder, encode_request,
 };
@@ -85,7 +85,7 @@ pub fn ajp13_request(data: &[u8]) {
 }
 
 fn messages_in_pieces(input: &[u8], step: usize) -> (Vec<Message>, Option<AjpFault>) {
-    let mut decoder = RequestDecoder::new(PacketSize::DEFAULT);
+    let mut decoder = AjpRequestDecoder::new(PacketSize::DEFAULT);
     let mut messages = Vec::new();
     for piece in input.chunks(step.min(input.len().max(1))) {
         let mut rest = piece;
@@ -133,7 +133,7 @@ fn write_again(read: &Received) {
     let mut wire = Vec::new();
     encode_request(&request, fields.iter_known(), PacketSize::MAX, &mut wire)
         .expect("what was read can be written");
-    let mut decoder = RequestDecoder::new(PacketSize::MAX);
+    let mut decoder = AjpRequestDecoder::new(PacketSize::MAX);
     let Ok((_, Some(Message::Request(again)))) = decoder.feed(&wire) else {
         panic!("what was written can be read");
     };

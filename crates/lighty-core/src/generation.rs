@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Undecided};
 use lighty_http::uri::ParseOpts;
-use lighty_wire::http1::Limits;
+use lighty_wire::http1::Http1Limits;
 
 use crate::machine::Machine;
 use crate::module::{ModuleList, Needs};
@@ -40,7 +40,7 @@ pub struct Generation {
 /// Limits and options for parsing request heads.
 pub struct ParseRules {
     /// Maximum bytes and fields of a head; exceeding them is a fault of the client.
-    pub limits: Limits,
+    pub limits: Http1Limits,
     /// Strictness and normalisation (`server.http-parseopts`).
     pub options: ParseOpts,
 }
@@ -106,7 +106,7 @@ impl ParseRules {
     fn under(global: &Settings) -> Self {
         let server = &global.server;
         Self {
-            limits: Limits {
+            limits: Http1Limits {
                 head_bytes_max: limits::head_bytes_max(server.max_request_field_bytes),
                 field_bytes_max: server.max_request_field_bytes,
                 fields_max: server.max_request_fields,

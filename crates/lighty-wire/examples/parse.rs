@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use lighty_http::uri::ParseOpts;
-use lighty_wire::http1::{Head, Limits, RequestHead, parse_request};
+use lighty_wire::http1::{Head, Http1Limits, RequestHead, parse_request};
 
 /// The head that wrk, ab and similar load generators send.
 const LOAD_GENERATOR: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
@@ -38,7 +38,7 @@ fn main() {
 
 /// Nanoseconds for one request, averaged over a round.
 fn round(head: &[u8]) -> f64 {
-    let (limits, opts) = (Limits::default(), ParseOpts::default());
+    let (limits, opts) = (Http1Limits::default(), ParseOpts::default());
     let mut out = RequestHead::new();
     let start = Instant::now();
     for _ in 0..REQUESTS {

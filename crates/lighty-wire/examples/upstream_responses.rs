@@ -7,8 +7,8 @@ use std::time::Instant;
 use lighty_http::Method;
 use lighty_http::uri::ParseOpts;
 use lighty_wire::http1::{
-    Head, Limits, RequestHead, RequestLine, ResponseHead, ResponseLimits, encode_request_fields,
-    parse_request, parse_response,
+    Head, Http1Limits, RequestHead, RequestLine, ResponseHead, ResponseLimits,
+    encode_request_fields, parse_request, parse_response,
 };
 
 /// A small file, as common servers send it.
@@ -45,7 +45,8 @@ fn main() {
         best(name, rounds, head.len(), || parse(head, &mut out));
     }
     let mut request = RequestHead::new();
-    parse_request(CURL, &Limits::default(), &ParseOpts::default(), &mut request).expect("legal");
+    parse_request(CURL, &Http1Limits::default(), &ParseOpts::default(), &mut request)
+        .expect("legal");
     let mut wire = Vec::new();
     best("request to a backend", rounds, CURL.len(), || encode(&request, &mut wire));
 }

@@ -15,8 +15,8 @@ mod fault;
 pub mod pairs;
 pub mod record;
 
-pub use decode::{Decoder, EndRequest, FastcgiEvent, FastcgiStep, ProtocolStatus, Values};
-pub use encode::{Begin, ParamsWriter, Role};
+pub use decode::{EndRequest, FastcgiDecoder, FastcgiEvent, FastcgiStep, ProtocolStatus, Values};
+pub use encode::{ApplicationRole, Begin, ParamsWriter};
 pub use fault::FastcgiFault;
 
 /// The request id of every request that lighty sends: it does not multiplex (section 3.3).

@@ -18,7 +18,7 @@ mod whole;
 
 pub use client::{RequestLine, encode_passed_on, encode_request, encode_request_fields};
 pub use fault::RequestFault;
-pub use request::{BodyFraming, Head, Limits, RequestHead, parse_request};
+pub use request::{BodyFraming, Head, Http1Limits, RequestHead, parse_request};
 pub use upstream_response::{
     ResponseFault, ResponseFraming, ResponseHead, ResponseLimits, other_protocol, parse_response,
 };

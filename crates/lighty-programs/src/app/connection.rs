@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lighty_io::transport::Stream;
 use lighty_wire::fastcgi::app::{self, FastcgiRequestEvent, RequestDecoder};
-use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, Role, Values};
+use lighty_wire::fastcgi::{ApplicationRole, EndRequest, ProtocolStatus, Values};
 
 use super::{Application, ApplicationRequest, Response, SharedApplication};
 
@@ -104,7 +104,7 @@ impl<A: Application> ApplicationConnection<'_, A> {
                 self.keeps = begin.keep_conn;
                 self.state = RequestProgress::Arriving;
                 self.body.clear();
-                if begin.role != Role::Responder {
+                if begin.role != ApplicationRole::Responder {
                     self.end(ProtocolStatus::UnknownRole, 0);
                     return self.keeps;
                 }

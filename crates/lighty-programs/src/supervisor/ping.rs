@@ -8,7 +8,9 @@ use std::time::Duration;
 use lighty_io::connect::{ConnectOptions, Target, connect};
 use lighty_io::listen::BindSpec;
 use lighty_io::transport::Stream;
-use lighty_wire::fastcgi::{Begin, Decoder, FastcgiEvent, FastcgiFault, Role, encode};
+use lighty_wire::fastcgi::{
+    ApplicationRole, Begin, FastcgiDecoder, FastcgiEvent, FastcgiFault, encode,
+};
 
 use super::Ping;
 
@@ -60,7 +62,7 @@ async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), Pin
     let stream = connect(&target(address), &ConnectOptions::default()).await;
     let stream = stream.map_err(PingFault::Talk)?;
     send(&stream, &question).await.map_err(PingFault::Talk)?;
-    let (mut decoder, mut read_bytes) = (Decoder::new(), 0);
+    let (mut decoder, mut read_bytes) = (FastcgiDecoder::new(), 0);
     let mut buffer = [0; 2_048];
     loop {
         let count = stream.read(&mut buffer).await.map_err(PingFault::Talk)?;
@@ -93,7 +95,7 @@ async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), Pin
 
 /// Encodes a request for PHP-FPM's `ping.path`: the path is the script. Any output is an answer.
 fn push_request(path: &str, out: &mut Vec<u8>) -> Result<(), FastcgiFault> {
-    encode::begin_request(Begin { role: Role::Responder, keep_conn: false }, out);
+    encode::begin_request(Begin { role: ApplicationRole::Responder, keep_conn: false }, out);
     let path = path.as_bytes();
     let pairs: [(&[u8], &[u8]); 6] = [
         (b"REQUEST_METHOD", b"GET"),

@@ -11,7 +11,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::transport::Peer;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
-use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
+use lighty_wire::fastcgi::{self, ApplicationRole, Begin, ParamsWriter, ProtocolStatus};
 use lighty_wire::http1::chunked::ChunkFault;
 use lighty_wire::http1::{BodyFraming, Head};
 use lighty_wire::scgi::{self, ScgiFault};
@@ -26,7 +26,7 @@ const SAID_BYTES: usize = 8 * 1024;
 
 /// Framing of the variables and the body.
 enum Wrapping {
-    Fastcgi { role: FastcgiRole, decoder: fastcgi::Decoder, keep_conn: bool },
+    Fastcgi { role: FastcgiRole, decoder: fastcgi::FastcgiDecoder, keep_conn: bool },
     Scgi,
     Uwsgi(uwsgi::Modifiers),
 }
@@ -67,7 +67,7 @@ enum Expects {
 
 /// Creates a session over FastCGI.
 pub(super) fn fastcgi(role: &FastcgiRole) -> GatewaySession {
-    let decoder = fastcgi::Decoder::new();
+    let decoder = fastcgi::FastcgiDecoder::new();
     GatewaySession::new(Wrapping::Fastcgi { role: *role, decoder, keep_conn: false })
 }
 
@@ -287,10 +287,10 @@ impl Session for GatewaySession {
             Wrapping::Fastcgi { role, keep_conn, .. } => {
                 *keep_conn = upstream_request.keep_alive;
                 let role = match role {
-                    FastcgiRole::Responder => Role::Responder,
+                    FastcgiRole::Responder => ApplicationRole::Responder,
                     FastcgiRole::Authorizer => {
                         params.purpose = Purpose::Authorize;
-                        Role::Authorizer
+                        ApplicationRole::Authorizer
                     }
                 };
                 begin_request(Begin { role, keep_conn: upstream_request.keep_alive }, out);

@@ -75,14 +75,14 @@ pub enum Message {
 /// Decodes the messages of one connection from a server. A body packet has no code: a preceding
 /// Content-Length identifies it.
 #[derive(Clone, Debug, Default)]
-pub struct RequestDecoder {
+pub struct AjpRequestDecoder {
     packet: Vec<u8>,
     size: PacketSize,
     body_is_next: bool,
     fault: Option<AjpFault>,
 }
 
-impl RequestDecoder {
+impl AjpRequestDecoder {
     /// Creates a decoder for the beginning of a connection.
     #[must_use]
     pub const fn new(size: PacketSize) -> Self {

@@ -7,7 +7,7 @@ use lighty_testkit::shredder::shred;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ajp13::container::{Attribute, Message, Received, RequestDecoder};
+use crate::ajp13::container::{AjpRequestDecoder, Attribute, Message, Received};
 use crate::ajp13::{AjpFault, CPING};
 
 fn sample() -> AjpRequest<'static> {
@@ -38,7 +38,7 @@ fn encode(request: &AjpRequest<'_>, fields: &Fields) -> Result<Vec<u8>, EncodeFa
 fn decode(wire: &[u8], size: PacketSize) -> (Vec<Message>, Option<AjpFault>) {
     let mut first = None;
     shred(wire, |pieces| {
-        let mut decoder = RequestDecoder::new(size);
+        let mut decoder = AjpRequestDecoder::new(size);
         let (mut messages, mut fault) = (Vec::new(), None);
         'all: for piece in pieces {
             let mut rest = *piece;

@@ -57,7 +57,7 @@ pub struct AjpStep {
 
 /// The protocol state, named by the messages that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum AjpPhase {
     /// None: no request was sent.
     Idle,
     /// CPong.
@@ -93,7 +93,7 @@ const FRONT_BYTES: usize = PREFIX_BYTES + 3;
 /// repeats it.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
-    phase: Phase,
+    phase: AjpPhase,
     place: PacketPosition,
     fault: Option<AjpFault>,
     size: PacketSize,
@@ -112,7 +112,7 @@ impl ResponseDecoder {
     #[must_use]
     pub const fn new(size: PacketSize, fields_max: u16) -> Self {
         Self {
-            phase: Phase::Idle,
+            phase: AjpPhase::Idle,
             place: PacketPosition::Front,
             fault: None,
             size,
@@ -129,7 +129,7 @@ impl ResponseDecoder {
 
     /// Call after sending a request. Drops the previous response; keeps the memory.
     pub fn begin_request(&mut self) {
-        self.begin(Phase::Head);
+        self.begin(AjpPhase::Head);
         self.status = Status::OK;
         self.reason.clear();
         self.fields.clear();
@@ -138,7 +138,7 @@ impl ResponseDecoder {
 
     /// Call after sending [`super::CPING`].
     pub fn begin_ping(&mut self) {
-        self.begin(Phase::Ping);
+        self.begin(AjpPhase::Ping);
     }
 
     /// The response status, from 200 to 999.
@@ -210,7 +210,7 @@ impl ResponseDecoder {
         self.run(input).inspect_err(|fault| self.fault = Some(*fault))
     }
 
-    fn begin(&mut self, phase: Phase) {
+    fn begin(&mut self, phase: AjpPhase) {
         self.phase = phase;
         self.place = PacketPosition::Front;
         self.front_len = 0;
@@ -270,8 +270,8 @@ impl ResponseDecoder {
 
     fn check_first(&self, byte: u8) -> Result<(), AjpFault> {
         match self.phase {
-            Phase::Idle => Err(AjpFault::Unasked),
-            Phase::Ended => Err(AjpFault::AfterEnd),
+            AjpPhase::Idle => Err(AjpFault::Unasked),
+            AjpPhase::Ended => Err(AjpFault::AfterEnd),
             _ if byte != TO_SERVER[0] => Err(AjpFault::Magic),
             _ => Ok(()),
         }
@@ -293,18 +293,18 @@ impl ResponseDecoder {
     /// Checks that this message is allowed now, and starts it.
     fn take_code(&mut self, code: u8) -> Result<Option<AjpEvent>, AjpFault> {
         match (code, self.phase) {
-            (codes::CPONG, Phase::Ping)
-            | (codes::SEND_HEADERS, Phase::Head)
-            | (codes::GET_BODY_CHUNK, Phase::Head | Phase::Body)
-            | (codes::END_RESPONSE, Phase::Body) => self.begin_payload(),
-            (codes::SEND_BODY_CHUNK, Phase::Body) if self.payload_len() < 3 => {
+            (codes::CPONG, AjpPhase::Ping)
+            | (codes::SEND_HEADERS, AjpPhase::Head)
+            | (codes::GET_BODY_CHUNK, AjpPhase::Head | AjpPhase::Body)
+            | (codes::END_RESPONSE, AjpPhase::Body) => self.begin_payload(),
+            (codes::SEND_BODY_CHUNK, AjpPhase::Body) if self.payload_len() < 3 => {
                 Err(AjpFault::Truncated)
             }
-            (codes::SEND_BODY_CHUNK, Phase::Body) => Ok(None),
-            (codes::SEND_BODY_CHUNK | codes::END_RESPONSE, Phase::Head) => {
+            (codes::SEND_BODY_CHUNK, AjpPhase::Body) => Ok(None),
+            (codes::SEND_BODY_CHUNK | codes::END_RESPONSE, AjpPhase::Head) => {
                 Err(AjpFault::HeadersMissing)
             }
-            (codes::SEND_HEADERS, Phase::Body) => Err(AjpFault::HeadersRepeated),
+            (codes::SEND_HEADERS, AjpPhase::Body) => Err(AjpFault::HeadersRepeated),
             (codes::SEND_BODY_CHUNK..=codes::GET_BODY_CHUNK | codes::CPONG, _) => {
                 Err(AjpFault::Unasked)
             }
@@ -364,7 +364,7 @@ impl ResponseDecoder {
         let event = match code {
             codes::SEND_HEADERS => {
                 self.read_headers(&mut reader)?;
-                self.phase = Phase::Body;
+                self.phase = AjpPhase::Body;
                 AjpEvent::Headers
             }
             codes::GET_BODY_CHUNK => match reader.int()? {
@@ -372,11 +372,11 @@ impl ResponseDecoder {
                 len => AjpEvent::GetBody { len },
             },
             codes::END_RESPONSE => {
-                self.phase = Phase::Ended;
+                self.phase = AjpPhase::Ended;
                 AjpEvent::End { reuse: reader.byte()? != 0 }
             }
             _ => {
-                self.phase = Phase::Idle;
+                self.phase = AjpPhase::Idle;
                 AjpEvent::Pong
             }
         };

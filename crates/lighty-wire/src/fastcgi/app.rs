@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::pairs::{push_pair, split_pair};
-use super::record::{CONTENT_LEN_MAX, Header, RecordPiece, RecordReader, RecordType};
+use super::record::{CONTENT_LEN_MAX, RecordHeader, RecordPiece, RecordReader, RecordType};
 use super::{
-    Begin, EndRequest, FastcgiFault, MANAGEMENT_ID, ProtocolStatus, Role, VARIABLES, Values,
+    ApplicationRole, Begin, EndRequest, FastcgiFault, MANAGEMENT_ID, ProtocolStatus, VARIABLES,
+    Values,
 };
 
 /// Maximum bytes of a request's parameters, lengths included.
@@ -53,7 +54,7 @@ pub enum FastcgiRequestEvent {
 
 /// Progress of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum RequestPhase {
     /// No request.
     Idle,
     /// Receiving parameters.
@@ -91,7 +92,7 @@ enum RequestRecordKind {
 pub struct RequestDecoder {
     records: RecordReader,
     kind: RequestRecordKind,
-    phase: Phase,
+    phase: RequestPhase,
     request_id: u16,
     /// Content of short records, which are parsed when complete.
     content: Vec<u8>,
@@ -112,7 +113,7 @@ impl RequestDecoder {
         Self {
             records: RecordReader::new(),
             kind: RequestRecordKind::Stale,
-            phase: Phase::Idle,
+            phase: RequestPhase::Idle,
             request_id: 0,
             content: Vec::new(),
             params: Vec::new(),
@@ -123,7 +124,7 @@ impl RequestDecoder {
     /// Ends the request, so that the next one may begin. Later records of the old request are
     /// ignored.
     pub fn clear(&mut self) {
-        self.phase = Phase::Idle;
+        self.phase = RequestPhase::Idle;
         self.request_id = 0;
         self.params.clear();
         if !matches!(
@@ -186,7 +187,7 @@ impl RequestDecoder {
         }
     }
 
-    fn begin_record(&mut self, header: Header) -> Result<RequestRecordKind, FastcgiFault> {
+    fn begin_record(&mut self, header: RecordHeader) -> Result<RequestRecordKind, FastcgiFault> {
         if header.request_id == MANAGEMENT_ID {
             return self.begin_management(header);
         }
@@ -213,7 +214,10 @@ impl RequestDecoder {
         }
     }
 
-    fn begin_management(&mut self, header: Header) -> Result<RequestRecordKind, FastcgiFault> {
+    fn begin_management(
+        &mut self,
+        header: RecordHeader,
+    ) -> Result<RequestRecordKind, FastcgiFault> {
         if header.kind != RecordType::GetValues as u8 {
             return Ok(RequestRecordKind::UnknownManagement(header.kind));
         }
@@ -225,7 +229,7 @@ impl RequestDecoder {
     }
 
     fn begin_params(&self, content_len: u16) -> Result<RequestRecordKind, FastcgiFault> {
-        if self.phase != Phase::Params {
+        if self.phase != RequestPhase::Params {
             return Err(FastcgiFault::StreamEnded);
         }
         if usize::from(content_len) > PARAMS_BYTES_MAX - self.params.len() {
@@ -236,9 +240,9 @@ impl RequestDecoder {
 
     fn begin_stdin(&self, is_empty: bool) -> Result<RequestRecordKind, FastcgiFault> {
         match self.phase {
-            Phase::Stdin => Ok(RequestRecordKind::Stdin { is_empty }),
-            Phase::Complete => Err(FastcgiFault::StreamEnded),
-            Phase::Idle | Phase::Params => Err(FastcgiFault::Order),
+            RequestPhase::Stdin => Ok(RequestRecordKind::Stdin { is_empty }),
+            RequestPhase::Complete => Err(FastcgiFault::StreamEnded),
+            RequestPhase::Idle | RequestPhase::Params => Err(FastcgiFault::Order),
         }
     }
 
@@ -266,11 +270,11 @@ impl RequestDecoder {
             RequestRecordKind::Abort => Ok(Some(FastcgiRequestEvent::Abort)),
             RequestRecordKind::Params { is_empty: true } => {
                 check_pairs(&self.params)?;
-                self.phase = Phase::Stdin;
+                self.phase = RequestPhase::Stdin;
                 Ok(Some(FastcgiRequestEvent::Params))
             }
             RequestRecordKind::Stdin { is_empty: true } => {
-                self.phase = Phase::Complete;
+                self.phase = RequestPhase::Complete;
                 Ok(Some(FastcgiRequestEvent::EndOfStdin))
             }
             RequestRecordKind::GetValues => {
@@ -290,14 +294,15 @@ impl RequestDecoder {
         let &[role_high, role_low, flags, ..] = self.content.as_slice() else {
             return Err(FastcgiFault::RecordLength);
         };
-        if self.phase != Phase::Idle {
+        if self.phase != RequestPhase::Idle {
             return Ok(FastcgiRequestEvent::Refuse(request_id, ProtocolStatus::CantMultiplex));
         }
-        let Some(role) = Role::from_number(u16::from_be_bytes([role_high, role_low])) else {
+        let Some(role) = ApplicationRole::from_number(u16::from_be_bytes([role_high, role_low]))
+        else {
             return Ok(FastcgiRequestEvent::Refuse(request_id, ProtocolStatus::UnknownRole));
         };
         self.request_id = request_id;
-        self.phase = Phase::Params;
+        self.phase = RequestPhase::Params;
         Ok(FastcgiRequestEvent::Begin(Begin { role, keep_conn: flags & 1 != 0 }))
     }
 }
@@ -369,7 +374,7 @@ pub fn push_unknown_type(number: u8, out: &mut Vec<u8>) {
 
 /// Appends a record. `content` is at most [`CONTENT_LEN_MAX`] bytes long.
 fn push_record(kind: RecordType, request_id: u16, content: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&Header::new(kind, request_id, content.len() as u16).to_bytes());
+    out.extend_from_slice(&RecordHeader::new(kind, request_id, content.len() as u16).to_bytes());
     out.extend_from_slice(content);
 }
 

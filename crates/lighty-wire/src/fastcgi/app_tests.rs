@@ -75,7 +75,10 @@ fn begin(request_id: u16) -> Vec<u8> {
 }
 
 fn begun() -> Heard {
-    Heard::Other(FastcgiRequestEvent::Begin(Begin { role: Role::Responder, keep_conn: true }))
+    Heard::Other(FastcgiRequestEvent::Begin(Begin {
+        role: ApplicationRole::Responder,
+        keep_conn: true,
+    }))
 }
 
 #[test]

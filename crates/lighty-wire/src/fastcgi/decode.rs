@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::pairs::split_pair;
-use super::record::{Header, RecordPiece, RecordReader, RecordType};
+use super::record::{RecordHeader, RecordPiece, RecordReader, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID};
 
 /// Maximum bytes of content of `FCGI_GET_VALUES_RESULT`; three variables need less than 100.
@@ -16,7 +16,7 @@ pub const VALUES_BYTES_MAX: u16 = 1024;
 /// Bytes of content of `FCGI_END_REQUEST` and `FCGI_UNKNOWN_TYPE`.
 const FIXED_LEN: u16 = 8;
 
-/// Result of [`Decoder::feed`].
+/// Result of [`FastcgiDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastcgiStep {
     /// Number of bytes consumed; pass the rest in again.
@@ -94,7 +94,7 @@ pub struct Values {
 /// Bytes after the end are not consumed: they are unsolicited. After a fault every further call
 /// repeats it.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct FastcgiDecoder {
     records: RecordReader,
     kind: ResponseRecordKind,
     /// Content that can be parsed only when complete.
@@ -114,13 +114,13 @@ enum ResponseRecordKind {
     UnknownType,
 }
 
-impl Default for Decoder {
+impl Default for FastcgiDecoder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Decoder {
+impl FastcgiDecoder {
     /// Creates a decoder for the first record; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
@@ -186,7 +186,7 @@ impl Decoder {
         Ok(FastcgiStep { consumed, event: None })
     }
 
-    fn begin_record(&mut self, header: Header) -> Result<(), FastcgiFault> {
+    fn begin_record(&mut self, header: RecordHeader) -> Result<(), FastcgiFault> {
         let kind = header.record_type().ok_or(FastcgiFault::RecordType)?;
         let (kind, request_id) = match kind {
             RecordType::Stdout => {

@@ -49,7 +49,7 @@ impl ResponseDecoded {
     }
 }
 
-fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> ResponseDecoded {
+fn decode_pieces(decoder: &mut FastcgiDecoder, pieces: &[&[u8]]) -> ResponseDecoded {
     let mut outcome = ResponseDecoded::default();
     for piece in pieces {
         let mut rest = *piece;
@@ -73,7 +73,7 @@ fn decode_pieces(decoder: &mut Decoder, pieces: &[&[u8]]) -> ResponseDecoded {
 }
 
 fn decode(input: &[u8]) -> ResponseDecoded {
-    let mut reused = Decoder::new();
+    let mut reused = FastcgiDecoder::new();
     let whole = decode_pieces(&mut reused, &[input]);
     shred(input, |pieces| {
         reused.clear();
@@ -84,7 +84,7 @@ fn decode(input: &[u8]) -> ResponseDecoded {
 
 fn record(kind: u8, request_id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     let content_len = content.len() as u16;
-    let header = Header { kind, request_id, content_len, padding_len: padding };
+    let header = RecordHeader { kind, request_id, content_len, padding_len: padding };
     let mut out = header.to_bytes().to_vec();
     out.extend_from_slice(content);
     out.resize(out.len() + usize::from(padding), 0xAA);
@@ -130,7 +130,7 @@ fn an_end_without_an_end_of_output_is_legal() {
 #[test]
 fn the_end_waits_for_its_padding() {
     let input = record(3, 1, &[0; 8], 7);
-    let mut decoder = Decoder::new();
+    let mut decoder = FastcgiDecoder::new();
     let step = decoder.feed(&input[..input.len() - 1]).expect("legal");
     assert_eq!(step, FastcgiStep { consumed: input.len() - 1, event: None });
     assert!(!decoder.is_done() && !decoder.is_between_records());
@@ -151,7 +151,7 @@ fn every_length_of_content_and_padding() {
             push_end_request(1, COMPLETE, &mut input);
             let expected =
                 [DecodedEvent::Stdout(content), DecodedEvent::Other(FastcgiEvent::End(COMPLETE))];
-            let mut decoder = Decoder::new();
+            let mut decoder = FastcgiDecoder::new();
             let mut check = |pieces: &[&[u8]]| {
                 decoder.clear();
                 let outcome = decode_pieces(&mut decoder, pieces);
@@ -174,7 +174,7 @@ fn bodies_around_multiples_of_64_kib() {
         let records = len.div_ceil(CONTENT_LEN_MAX);
         assert_eq!(input.len(), len + records * HEADER_LEN);
         push_end_request(1, COMPLETE, &mut input);
-        let outcome = decode_pieces(&mut Decoder::new(), &[&input]);
+        let outcome = decode_pieces(&mut FastcgiDecoder::new(), &[&input]);
         assert!(outcome.events[0] == DecodedEvent::Stdout(body), "{len}");
         assert_eq!(outcome.events.len(), 2);
     }
@@ -183,7 +183,7 @@ fn bodies_around_multiples_of_64_kib() {
 #[test]
 fn data_are_handed_out_as_they_come() {
     let input = record(6, 1, b"hello", 0);
-    let mut decoder = Decoder::new();
+    let mut decoder = FastcgiDecoder::new();
     let step = decoder.feed(&input[..10]).expect("legal");
     assert_eq!(step, FastcgiStep { consumed: 10, event: Some(FastcgiEvent::Stdout(8..10)) });
     let step = decoder.feed(&input[10..]).expect("legal");
@@ -262,7 +262,7 @@ fn every_truncation_is_noticed() {
     let mut input = Vec::new();
     push_stdout(1, b"abc", &mut input);
     push_end_request(1, COMPLETE, &mut input);
-    let mut decoder = Decoder::new();
+    let mut decoder = FastcgiDecoder::new();
     for len in 0..input.len() {
         decoder.clear();
         decode_pieces(&mut decoder, &[&input[..len]]);
@@ -289,15 +289,15 @@ proptest! {
         expected.events.push(DecodedEvent::Other(FastcgiEvent::End(end)));
         expected.used = input.len();
         let cut: Vec<&[u8]> = input.chunks(step).collect();
-        prop_assert_eq!(&decode_pieces(&mut Decoder::new(), &cut), &expected);
-        prop_assert_eq!(decode_pieces(&mut Decoder::new(), &[&input]), expected);
+        prop_assert_eq!(&decode_pieces(&mut FastcgiDecoder::new(), &cut), &expected);
+        prop_assert_eq!(decode_pieces(&mut FastcgiDecoder::new(), &[&input]), expected);
     }
 
     #[test]
     fn no_bytes_are_read_two_ways(input in proptest::collection::vec(any_byte(), 0..200), step in 1_usize..9) {
-        let whole = decode_pieces(&mut Decoder::new(), &[&input]);
+        let whole = decode_pieces(&mut FastcgiDecoder::new(), &[&input]);
         let cut: Vec<&[u8]> = input.chunks(step).collect();
-        prop_assert_eq!(decode_pieces(&mut Decoder::new(), &cut), whole);
+        prop_assert_eq!(decode_pieces(&mut FastcgiDecoder::new(), &cut), whole);
     }
 }
 

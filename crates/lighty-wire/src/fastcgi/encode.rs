@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use super::pairs::{Length, SHORT_LEN_MAX};
-use super::record::{CONTENT_LEN_MAX, HEADER_LEN, Header, RecordType};
+use super::record::{CONTENT_LEN_MAX, HEADER_LEN, RecordHeader, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID, VARIABLES};
 
 /// The role of an application: FastCGI 1.0 section 6. The filter role is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
+pub enum ApplicationRole {
     /// It responds to the request.
     #[default]
     Responder,
@@ -16,7 +16,7 @@ pub enum Role {
     Authorizer,
 }
 
-impl Role {
+impl ApplicationRole {
     /// The role of a number; `None` for the filter and for unknown numbers.
     #[must_use]
     pub const fn from_number(number: u16) -> Option<Self> {
@@ -39,26 +39,27 @@ impl Role {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
     /// The application's role.
-    pub role: Role,
+    pub role: ApplicationRole,
     /// True if the application leaves the connection open afterwards.
     pub keep_conn: bool,
 }
 
 /// Ends the parameters.
 pub const END_OF_PARAMS: [u8; HEADER_LEN] =
-    Header::new(RecordType::Params, REQUEST_ID, 0).to_bytes();
+    RecordHeader::new(RecordType::Params, REQUEST_ID, 0).to_bytes();
 
 /// Ends the request's body; needed after an empty one too.
-pub const END_OF_STDIN: [u8; HEADER_LEN] = Header::new(RecordType::Stdin, REQUEST_ID, 0).to_bytes();
+pub const END_OF_STDIN: [u8; HEADER_LEN] =
+    RecordHeader::new(RecordType::Stdin, REQUEST_ID, 0).to_bytes();
 
 /// Asks the application to abort the request: section 5.4. It still sends an end.
 pub const ABORT_REQUEST: [u8; HEADER_LEN] =
-    Header::new(RecordType::AbortRequest, REQUEST_ID, 0).to_bytes();
+    RecordHeader::new(RecordType::AbortRequest, REQUEST_ID, 0).to_bytes();
 
 /// Appends the record that begins a request.
 pub fn begin_request(begin: Begin, out: &mut Vec<u8>) {
     const CONTENT_LEN: u16 = 8;
-    let header = Header::new(RecordType::BeginRequest, REQUEST_ID, CONTENT_LEN);
+    let header = RecordHeader::new(RecordType::BeginRequest, REQUEST_ID, CONTENT_LEN);
     out.extend_from_slice(&header.to_bytes());
     let role = begin.role.number();
     out.extend_from_slice(&[0, role, u8::from(begin.keep_conn), 0, 0, 0, 0, 0]);
@@ -175,7 +176,7 @@ impl<'a> ParamsWriter<'a> {
     fn close_record(&mut self) -> usize {
         let len = self.out.len() - self.record - HEADER_LEN;
         // `push` keeps the length within two bytes.
-        let header = Header::new(RecordType::Params, REQUEST_ID, len as u16);
+        let header = RecordHeader::new(RecordType::Params, REQUEST_ID, len as u16);
         self.out[self.record..][..HEADER_LEN].copy_from_slice(&header.to_bytes());
         len
     }
@@ -185,7 +186,7 @@ impl<'a> ParamsWriter<'a> {
 /// it is [`END_OF_STDIN`].
 #[must_use]
 pub const fn stdin_header(content_len: u16) -> [u8; HEADER_LEN] {
-    Header::new(RecordType::Stdin, REQUEST_ID, content_len).to_bytes()
+    RecordHeader::new(RecordType::Stdin, REQUEST_ID, content_len).to_bytes()
 }
 
 /// Like [`stdin_header`], plus the padding after the content that makes the record a multiple of
@@ -194,14 +195,14 @@ pub const fn stdin_header(content_len: u16) -> [u8; HEADER_LEN] {
 pub fn stdin_header_padded(content_len: u16) -> ([u8; HEADER_LEN], &'static [u8]) {
     const ZEROS: [u8; 8] = [0; 8];
     let padding = &ZEROS[..usize::from(content_len.wrapping_neg() % 8)];
-    let header = Header::new(RecordType::Stdin, REQUEST_ID, content_len);
-    (Header { padding_len: padding.len() as u8, ..header }.to_bytes(), padding)
+    let header = RecordHeader::new(RecordType::Stdin, REQUEST_ID, content_len);
+    (RecordHeader { padding_len: padding.len() as u8, ..header }.to_bytes(), padding)
 }
 
 /// Appends the query for all [`VARIABLES`]: section 4.1. Also serves as a health check.
 pub fn get_values(out: &mut Vec<u8>) {
     let content_len: usize = VARIABLES.iter().map(|name| name.len() + 2).sum();
-    let header = Header::new(RecordType::GetValues, MANAGEMENT_ID, content_len as u16);
+    let header = RecordHeader::new(RecordType::GetValues, MANAGEMENT_ID, content_len as u16);
     out.extend_from_slice(&header.to_bytes());
     for name in VARIABLES {
         out.extend_from_slice(&[name.len() as u8, 0]);

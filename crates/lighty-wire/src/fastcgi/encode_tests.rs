@@ -61,7 +61,7 @@ fn lengths(mut bytes: &[u8]) -> Vec<usize> {
 #[test]
 fn a_request_is_written_byte_for_byte() {
     let mut out = b"before".to_vec();
-    begin_request(Begin { role: Role::Responder, keep_conn: true }, &mut out);
+    begin_request(Begin { role: ApplicationRole::Responder, keep_conn: true }, &mut out);
     params([(&b"A"[..], &b"bc"[..]), (b"", b"")], &mut out).expect("short pairs");
     out.extend_from_slice(&stdin_header(2));
     out.extend_from_slice(b"hi");
@@ -77,7 +77,7 @@ fn a_request_is_written_byte_for_byte() {
     assert_eq!(out, expected.concat());
     assert_eq!(ABORT_REQUEST, *b"\x01\x02\0\x01\0\0\0\0");
     let mut out = Vec::new();
-    begin_request(Begin { role: Role::Authorizer, keep_conn: false }, &mut out);
+    begin_request(Begin { role: ApplicationRole::Authorizer, keep_conn: false }, &mut out);
     assert_eq!(out, b"\x01\x01\0\x01\0\x08\0\0\0\x02\0\0\0\0\0\0");
     assert_eq!(stdin_header(0), END_OF_STDIN);
 }
@@ -177,7 +177,7 @@ proptest! {
         pairs in proptest::collection::vec((any_text(), any_text()), 0..20),
         body in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..50), 0..5),
     ) {
-        let role = if authorizer { Role::Authorizer } else { Role::Responder };
+        let role = if authorizer { ApplicationRole::Authorizer } else { ApplicationRole::Responder };
         let begin = Begin { role, keep_conn };
         let mut out = Vec::new();
         begin_request(begin, &mut out);

@@ -55,7 +55,7 @@ record_types! {
 
 /// The first eight bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct RecordHeader {
     /// The number of its [`RecordType`], which may be unknown.
     pub kind: u8,
     /// The request that it belongs to; 0 for management.
@@ -66,7 +66,7 @@ pub struct Header {
     pub padding_len: u8,
 }
 
-impl Header {
+impl RecordHeader {
     /// A header without padding.
     #[must_use]
     pub const fn new(kind: RecordType, request_id: u16, content_len: u16) -> Self {
@@ -105,7 +105,7 @@ impl Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RecordPiece {
     /// A header. The record's content follows.
-    Header(Header),
+    Header(RecordHeader),
     /// Content, or part of it.
     Content(Range<usize>),
     /// The end of the record, padding included.
@@ -190,7 +190,7 @@ impl RecordReader {
             self.state = RecordState::Header { bytes, filled };
             return Ok((len, None));
         }
-        let header = Header::from_bytes(bytes)?;
+        let header = RecordHeader::from_bytes(bytes)?;
         self.state = RecordState::Content { left: header.content_len, padding: header.padding_len };
         Ok((len, Some(RecordPiece::Header(header))))
     }
@@ -211,17 +211,19 @@ mod tests {
 
     #[test]
     fn headers_survive() {
-        let header = Header { kind: 6, request_id: 0x0102, content_len: 0xFFFE, padding_len: 255 };
+        let header =
+            RecordHeader { kind: 6, request_id: 0x0102, content_len: 0xFFFE, padding_len: 255 };
         let bytes = header.to_bytes();
         assert_eq!(bytes, [1, 6, 1, 2, 0xFF, 0xFE, 255, 0]);
-        assert_eq!(Header::from_bytes(bytes), Ok(header));
+        assert_eq!(RecordHeader::from_bytes(bytes), Ok(header));
         assert_eq!(header.record_type(), Some(RecordType::Stdout));
     }
 
     #[test]
     fn the_longest_record_ends_where_it_ends() {
         let mut reader = RecordReader::new();
-        let header = Header { padding_len: 255, ..Header::new(RecordType::Stdout, 1, u16::MAX) };
+        let header =
+            RecordHeader { padding_len: 255, ..RecordHeader::new(RecordType::Stdout, 1, u16::MAX) };
         let (used, piece) = reader.read(&header.to_bytes()).expect("a header");
         assert_eq!((used, piece), (8, Some(RecordPiece::Header(header))));
         let rest = [0; CONTENT_LEN_MAX + 255 + 1];

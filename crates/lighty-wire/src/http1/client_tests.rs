@@ -5,7 +5,7 @@ use std::string::String;
 use lighty_http::uri::ParseOpts;
 use proptest::prelude::*;
 
-use super::super::request::{Head, Limits, RequestHead, parse_request};
+use super::super::request::{Head, Http1Limits, RequestHead, parse_request};
 use super::*;
 
 const LINE: RequestLine<'_> = RequestLine {
@@ -140,7 +140,7 @@ fn fields_cannot_split_requests() {
 
 /// Parses a head as a server, encodes it as a client, and parses the result.
 fn relay(text: &[u8]) -> (RequestHead, RequestHead) {
-    let (limits, opts) = (Limits::default(), ParseOpts::default());
+    let (limits, opts) = (Http1Limits::default(), ParseOpts::default());
     let (mut came, mut went, mut wire) = (RequestHead::new(), RequestHead::new(), Vec::new());
     let result = parse_request(text, &limits, &opts, &mut came);
     assert_eq!(result, Ok(Head::Complete { consumed: text.len() }));

@@ -2,7 +2,7 @@
 
 /// Size limits of a request head. Input is rejected as soon as a byte exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct Http1Limits {
     /// Bytes of request line and header fields together, without the final empty line: 431.
     pub head_bytes_max: usize,
     /// Bytes of all header lines together, line ends included: 431. Set by
@@ -15,10 +15,10 @@ pub struct Limits {
     pub target_bytes_max: usize,
 }
 
-/// Upper bound of [`Limits::fields_max`]: the parser's table is on the stack.
+/// Upper bound of [`Http1Limits::fields_max`]: the parser's table is on the stack.
 pub const FIELDS_CAP: usize = 256;
 
-impl Default for Limits {
+impl Default for Http1Limits {
     fn default() -> Self {
         Self {
             head_bytes_max: 32 * 1024,

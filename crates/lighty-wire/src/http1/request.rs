@@ -16,7 +16,7 @@ use super::connection::ConnectionOptions;
 use super::fault::RequestFault;
 pub use super::framing::BodyFraming;
 use super::framing::{body_framing, for_method};
-pub use super::limits::{FIELDS_CAP, Limits};
+pub use super::limits::{FIELDS_CAP, Http1Limits};
 pub use super::request_head::{RequestHead, TargetForm};
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 use super::whole;
@@ -53,7 +53,7 @@ impl RequestHead {
         &mut self,
         parts: &SplitRequest<'_>,
         fields: &mut Fields,
-        limits: &Limits,
+        limits: &Http1Limits,
         opts: &ParseOpts,
     ) -> Result<(), RequestFault> {
         self.clear();
@@ -85,7 +85,7 @@ impl RequestHead {
 /// [`RequestFault`], as soon as it is certain. The connection is unusable afterwards.
 pub fn parse_request(
     buf: &[u8],
-    limits: &Limits,
+    limits: &Http1Limits,
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<Head, RequestFault> {
@@ -158,7 +158,7 @@ fn is_bare(out: &RequestHead) -> bool {
 
 fn parse_lines(
     head: &[u8],
-    limits: &Limits,
+    limits: &Http1Limits,
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<(), RequestFault> {

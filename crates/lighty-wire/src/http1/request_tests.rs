@@ -12,7 +12,7 @@ use super::*;
 fn parse(head: &str) -> RequestHead {
     let mut out = RequestHead::new();
     let result =
-        parse_request(head.as_bytes(), &Limits::default(), &ParseOpts::default(), &mut out);
+        parse_request(head.as_bytes(), &Http1Limits::default(), &ParseOpts::default(), &mut out);
     assert_eq!(result, Ok(Head::Complete { consumed: head.len() }));
     out
 }
@@ -49,7 +49,7 @@ fn pipelined_heads_come_one_by_one() {
     let two = b"GET /22 HTTP/1.1\r\nHost: a\r\n\r\n";
     let both = [one.as_slice(), two].concat();
     let mut out = RequestHead::new();
-    let (limits, opts) = (Limits::default(), ParseOpts::default());
+    let (limits, opts) = (Http1Limits::default(), ParseOpts::default());
     let first = parse_request(&both, &limits, &opts, &mut out);
     assert_eq!(first, Ok(Head::Complete { consumed: one.len() }));
     assert_eq!(out.path(), b"/1");
@@ -64,7 +64,7 @@ fn fields_of_one_value_may_be_repeated_and_not_differ() {
         let lines: String = values.iter().flat_map(|value| [name, ": ", value, "\r\n"]).collect();
         let head = [method, " / HTTP/1.1\r\nHost: a\r\n", &lines, "\r\n"].concat();
         let mut out = RequestHead::new();
-        parse_request(head.as_bytes(), &Limits::default(), &ParseOpts::default(), &mut out)
+        parse_request(head.as_bytes(), &Http1Limits::default(), &ParseOpts::default(), &mut out)
     };
     for (name, fault) in [
         ("content-type", RequestFault::ContentTypeConflict),
@@ -87,7 +87,7 @@ fn bytes_of_a_target_are_judged_one_by_one() {
     let run = |target: &[u8], opts: &ParseOpts| {
         let head = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
         let mut out = RequestHead::new();
-        parse_request(&head, &Limits::default(), opts, &mut out)
+        parse_request(&head, &Http1Limits::default(), opts, &mut out)
             .map(|_| (out.target_raw().to_vec(), out.target.clone()))
     };
     let strict = ParseOpts::default();
@@ -111,11 +111,11 @@ fn bytes_of_a_target_are_judged_one_by_one() {
 fn a_refused_line_is_there_for_the_log() {
     let mut out = RequestHead::new();
     let head = b"GET / HTTP/1.1\r\nBad name: x\r\n\r\n";
-    let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+    let result = parse_request(head, &Http1Limits::default(), &ParseOpts::default(), &mut out);
     assert_eq!(result, Err(RequestFault::FieldName));
     assert_eq!(out.line(), b"GET / HTTP/1.1");
     let head = b"\r\nGET /b HTTP/1.1\nHost: a\n\n";
-    let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+    let result = parse_request(head, &Http1Limits::default(), &ParseOpts::default(), &mut out);
     assert_eq!(result, Err(RequestFault::BareLf));
     assert_eq!((out.line(), out.method_raw()), (&b"GET /b HTTP/1.1"[..], &b"GET"[..]));
     assert_eq!(out.target_raw(), b"/b");
@@ -126,7 +126,7 @@ fn the_number_of_fields_is_bounded_by_the_table_too() {
     let head = |count: usize| {
         ["GET / HTTP/1.1\r\nHost: a\r\n", &"A: b\r\n".repeat(count - 1), "\r\n"].concat()
     };
-    let limits = Limits { fields_max: u32::MAX, ..Limits::default() };
+    let limits = Http1Limits { fields_max: u32::MAX, ..Http1Limits::default() };
     let run = |count| {
         let mut out = RequestHead::new();
         parse_request(head(count).as_bytes(), &limits, &ParseOpts::default(), &mut out)
@@ -142,7 +142,7 @@ fn a_warm_parse_keeps_its_memory() {
     let mut capacities = Vec::new();
     for _ in 0..3 {
         out.clear();
-        let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+        let result = parse_request(head, &Http1Limits::default(), &ParseOpts::default(), &mut out);
         assert!(result.is_ok());
         capacities.push(out.capacity());
     }
@@ -151,7 +151,7 @@ fn a_warm_parse_keeps_its_memory() {
 
 /// Result of a head in pieces: the fault, or its length, target and framing.
 fn outcome(pieces: &[&[u8]]) -> Result<Option<(usize, Vec<u8>, BodyFraming)>, RequestFault> {
-    let limits = Limits { field_bytes_max: 60, fields_max: 4, target_bytes_max: 20, ..LIMITS };
+    let limits = Http1Limits { field_bytes_max: 60, fields_max: 4, target_bytes_max: 20, ..LIMITS };
     let (mut buf, mut head) = (Vec::new(), RequestHead::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
@@ -163,8 +163,8 @@ fn outcome(pieces: &[&[u8]]) -> Result<Option<(usize, Vec<u8>, BodyFraming)>, Re
     Ok(None)
 }
 
-const LIMITS: Limits =
-    Limits { head_bytes_max: 100, field_bytes_max: 0, fields_max: 0, target_bytes_max: 0 };
+const LIMITS: Http1Limits =
+    Http1Limits { head_bytes_max: 100, field_bytes_max: 0, fields_max: 0, target_bytes_max: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

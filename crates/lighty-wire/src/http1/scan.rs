@@ -8,7 +8,7 @@ use lighty_http::fields::is_token_byte;
 use memchr::{memchr, memrchr};
 
 use super::fault::RequestFault;
-use super::limits::Limits;
+use super::limits::Http1Limits;
 
 /// Empty lines tolerated before a request line: RFC 9112 section 2.2 asks for at least one.
 pub const LEADING_LINES_MAX: u32 = 4;
@@ -56,7 +56,7 @@ impl HeadScan {
     pub(crate) fn advance(
         &mut self,
         buf: &[u8],
-        limits: &Limits,
+        limits: &Http1Limits,
         strict: bool,
     ) -> Result<Option<HeadSpan>, RequestFault> {
         while let Some(len) = memchr(b'\n', &buf[self.scanned..]) {
@@ -85,7 +85,7 @@ impl HeadScan {
         &mut self,
         line: &[u8],
         blank: bool,
-        limits: &Limits,
+        limits: &Http1Limits,
     ) -> Result<(), RequestFault> {
         let end = self.line_start + line.len();
         if self.fields_start != 0 {
@@ -110,7 +110,12 @@ impl HeadScan {
 
     /// Checks the limits. `line` is the received part of the current line; `blank` is true if it
     /// may become the empty line.
-    fn check_limits(&self, line: &[u8], blank: bool, limits: &Limits) -> Result<(), RequestFault> {
+    fn check_limits(
+        &self,
+        line: &[u8],
+        blank: bool,
+        limits: &Http1Limits,
+    ) -> Result<(), RequestFault> {
         if self.fields_start == 0 {
             return if blank { Ok(()) } else { check_request_line(line, limits) };
         }
@@ -128,7 +133,7 @@ impl HeadScan {
 }
 
 /// Checks the received part of a request line: rejects binary data and oversized lines at once.
-fn check_request_line(line: &[u8], limits: &Limits) -> Result<(), RequestFault> {
+fn check_request_line(line: &[u8], limits: &Http1Limits) -> Result<(), RequestFault> {
     let method = &line[..line.len().min(METHOD_BYTES_MAX + 1)];
     let method_end = memchr(b' ', method);
     let token = &method[..method_end.unwrap_or(method.len())];
@@ -155,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn scan(head: &[u8], limits: &Limits) -> Result<Option<HeadSpan>, RequestFault> {
+    fn scan(head: &[u8], limits: &Http1Limits) -> Result<Option<HeadSpan>, RequestFault> {
         let whole = HeadScan::default().advance(head, limits, true);
         let mut dripped = HeadScan::default();
         let mut result = Ok(None);
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_end_is_found_once() {
-        let limits = Limits::default();
+        let limits = Http1Limits::default();
         let head = b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(scan(head, &limits), Ok(Some(HeadSpan { start: 4, end: head.len() })));
         let mut more = head.to_vec();
@@ -185,15 +190,15 @@ mod tests {
     #[test]
     fn bare_line_feeds_depend_on_strictness() {
         let head = b"GET / HTTP/1.1\nHost: a\n\n";
-        assert_eq!(scan(head, &Limits::default()), Err(RequestFault::BareLf));
-        let lenient = HeadScan::default().advance(head, &Limits::default(), false);
+        assert_eq!(scan(head, &Http1Limits::default()), Err(RequestFault::BareLf));
+        let lenient = HeadScan::default().advance(head, &Http1Limits::default(), false);
         assert_eq!(lenient, Ok(Some(HeadSpan { start: 0, end: head.len() })));
     }
 
     #[test]
     fn rubbish_is_refused_at_its_first_byte() {
         for (rubbish, len) in [(&b"\x16\x03\x01"[..], 1), (b" GET", 1), (b"GET\tx", 4)] {
-            let limits = Limits::default();
+            let limits = Http1Limits::default();
             let cut = &rubbish[..len];
             assert_eq!(scan(cut, &limits), Err(RequestFault::RequestLine), "{rubbish:?}");
             assert_eq!(scan(&rubbish[..len - 1], &limits), Ok(None));
@@ -205,7 +210,7 @@ mod tests {
     fn at_the_limit(
         n: usize,
         fault: RequestFault,
-        limits: &Limits,
+        limits: &Http1Limits,
         head: impl Fn(usize) -> Vec<u8>,
     ) {
         assert!(matches!(scan(&head(n), limits), Ok(Some(_))), "{n}");
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn limits_at_n_and_one_more() {
-        let limits = Limits {
+        let limits = Http1Limits {
             head_bytes_max: 300,
             field_bytes_max: 200,
             fields_max: 5,
@@ -234,7 +239,7 @@ mod tests {
         at_the_limit(METHOD_BYTES_MAX, RequestFault::RequestLine, &limits, |n| {
             format!("{} / HTTP/1.1\r\n\r\n", "A".repeat(n)).into_bytes()
         });
-        let small_head = Limits { head_bytes_max: 100, ..limits };
+        let small_head = Http1Limits { head_bytes_max: 100, ..limits };
         at_the_limit(100, RequestFault::HeadTooLarge, &small_head, |n| {
             get(1, &format!("A: {}\r\n", "b".repeat(n - 16 - 5)))
         });
@@ -242,7 +247,8 @@ mod tests {
 
     #[test]
     fn an_endless_head_is_refused_before_it_ends() {
-        let limits = Limits { field_bytes_max: 100, target_bytes_max: 50, ..Limits::default() };
+        let limits =
+            Http1Limits { field_bytes_max: 100, target_bytes_max: 50, ..Http1Limits::default() };
         let line = [b"GET /".as_slice(), &[b'a'; 100]].concat();
         assert_eq!(scan(&line, &limits), Err(RequestFault::TargetTooLong));
         let field = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &[b'a'; 98]].concat();

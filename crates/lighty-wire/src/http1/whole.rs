@@ -9,13 +9,13 @@
 use lighty_http::fields::{FieldLine, Fields, Section, is_token};
 use lighty_http::{Method, Version};
 
-use super::limits::{FIELDS_CAP, Limits};
+use super::limits::{FIELDS_CAP, Http1Limits};
 use super::request_head::RequestHead;
 use super::scan::METHOD_BYTES_MAX;
 
 /// Fills request line and fields of an empty `out`; returns the head's length. `None`: `out` is
 /// unchanged, and the exact parser must read this head.
-pub(super) fn read(buf: &[u8], limits: &Limits, out: &mut RequestHead) -> Option<usize> {
+pub(super) fn read(buf: &[u8], limits: &Http1Limits, out: &mut RequestHead) -> Option<usize> {
     let line = request_line(buf, limits)?;
     let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
     let bytes_max = limits.field_bytes_max.min(limits.head_bytes_max.checked_sub(line.end)?);
@@ -30,7 +30,7 @@ pub(super) fn read(buf: &[u8], limits: &Limits, out: &mut RequestHead) -> Option
 
 const LINE_END: &[u8] = b"\r\n";
 
-struct RequestLine {
+struct WholeRequestLine {
     method: Method,
     method_len: usize,
     target_len: usize,
@@ -39,7 +39,7 @@ struct RequestLine {
     end: usize,
 }
 
-fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
+fn request_line(buf: &[u8], limits: &Http1Limits) -> Option<WholeRequestLine> {
     let (method, method_len) = method(buf)?;
     let target = &buf[method_len + 1..];
     let target_len = visible_len(target);
@@ -52,7 +52,7 @@ fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
         _ => return None,
     };
     let end = method_len + 1 + target_len + VERSION_BYTES;
-    Some(RequestLine { method, method_len, target_len, version, end })
+    Some(WholeRequestLine { method, method_len, target_len, version, end })
 }
 
 /// The method before the first space, and its length.
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn accepted(head: &[u8], limits: &Limits) -> Option<RequestHead> {
+    fn accepted(head: &[u8], limits: &Http1Limits) -> Option<RequestHead> {
         let mut out = RequestHead::new();
         let read = read(head, limits, &mut out);
         assert!(read.is_none_or(|len| len == head.len()));
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_clients_send_is_read() {
         let head = b"GET /a?b HTTP/1.0\r\nHost: x\r\nAccept:*/*\r\nA:\r\nB: \t c\td \r\n\r\n";
-        let head = accepted(head, &Limits::default()).expect("a plain head");
+        let head = accepted(head, &Http1Limits::default()).expect("a plain head");
         assert_eq!((head.method, head.version), (Some(Method::Get), Version::Http10));
         assert_eq!((head.line(), head.target_raw()), (&b"GET /a?b HTTP/1.0"[..], &b"/a?b"[..]));
         let fields: Vec<_> = head.fields.iter().collect();
@@ -225,14 +225,14 @@ mod tests {
             b"GET / HTTP/1.1\r\nA: \0\r\n\r\n",
             b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
         ] {
-            assert!(accepted(head, &Limits::default()).is_none(), "{:?}", head.escape_ascii());
+            assert!(accepted(head, &Http1Limits::default()).is_none(), "{:?}", head.escape_ascii());
         }
     }
 
     #[test]
     fn limits_are_kept() {
         let head = b"GET /abc HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n";
-        let exact = Limits {
+        let exact = Http1Limits {
             head_bytes_max: head.len() - 2,
             field_bytes_max: 12,
             fields_max: 2,
@@ -240,10 +240,10 @@ mod tests {
         };
         assert!(accepted(head, &exact).is_some());
         for less in [
-            Limits { head_bytes_max: exact.head_bytes_max - 1, ..exact },
-            Limits { field_bytes_max: exact.field_bytes_max - 1, ..exact },
-            Limits { fields_max: exact.fields_max - 1, ..exact },
-            Limits { target_bytes_max: exact.target_bytes_max - 1, ..exact },
+            Http1Limits { head_bytes_max: exact.head_bytes_max - 1, ..exact },
+            Http1Limits { field_bytes_max: exact.field_bytes_max - 1, ..exact },
+            Http1Limits { fields_max: exact.fields_max - 1, ..exact },
+            Http1Limits { target_bytes_max: exact.target_bytes_max - 1, ..exact },
         ] {
             assert!(accepted(head, &less).is_none(), "{less:?}");
         }
@@ -268,7 +268,7 @@ mod tests {
     fn names_are_tokens() {
         for byte in 0..=u8::MAX {
             let head = [b"GET / HTTP/1.1\r\nHost: x\r\nA", &[byte][..], b"b: c\r\n\r\n"].concat();
-            let is_accepted = accepted(&head, &Limits::default()).is_some();
+            let is_accepted = accepted(&head, &Http1Limits::default()).is_some();
             assert_eq!(is_accepted, byte == b':' || is_token(&[byte]), "{byte}");
         }
     }

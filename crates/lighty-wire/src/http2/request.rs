@@ -6,7 +6,7 @@ use lighty_http::{Fields, Known, Version};
 
 use super::message::MessageHead;
 use crate::http1::request::SplitRequest;
-use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
+use crate::http1::{BodyFraming, Http1Limits, RequestFault, RequestHead};
 
 /// Reads `message` into `out`, which takes its fields. `ends` is true if there is no content.
 /// Content of unknown length is [`BodyFraming::Chunked`]. A GET or HEAD that may not have content
@@ -21,7 +21,7 @@ use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 pub fn read_request(
     message: &mut MessageHead,
     ends: bool,
-    limits: &Limits,
+    limits: &Http1Limits,
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<(), RequestFault> {
@@ -57,7 +57,7 @@ pub fn read_request(
 fn read_upgrade(
     message: &mut MessageHead,
     protocol: &[u8],
-    limits: &Limits,
+    limits: &Http1Limits,
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<(), RequestFault> {
@@ -112,7 +112,7 @@ mod tests {
         let handled = conn.handle_input(&input, 0).expect("no fault");
         assert!(matches!(handled.event, Some(Event::Request { .. })), "{fields:?}");
         let mut out = RequestHead::new();
-        let (limits, opts) = (Limits::default(), ParseOpts::default());
+        let (limits, opts) = (Http1Limits::default(), ParseOpts::default());
         read_request(conn.head(), ends, &limits, &opts, &mut out).map(|()| out)
     }
 
@@ -126,7 +126,7 @@ mod tests {
         let text = format!("{method} {path} HTTP/1.1\r\nHost: A.example:81\r\n{fields}\r\n");
         let mut out = RequestHead::new();
         let opts = ParseOpts::default();
-        parse_request(text.as_bytes(), &Limits::default(), &opts, &mut out).map(|_| out)
+        parse_request(text.as_bytes(), &Http1Limits::default(), &opts, &mut out).map(|_| out)
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_target_has_a_limit() {
-        let limits = Limits { target_bytes_max: 5, ..Limits::default() };
+        let limits = Http1Limits { target_bytes_max: 5, ..Http1Limits::default() };
         for (target, fault) in [("/abcd", None), ("/abcde", Some(RequestFault::TargetTooLong))] {
             let mut out = RequestHead::new();
             let parts = SplitRequest {

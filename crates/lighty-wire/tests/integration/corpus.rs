@@ -4,7 +4,7 @@
 use crate::cases;
 use lighty_http::uri::ParseOpts;
 use lighty_wire::http1::request::TargetForm;
-use lighty_wire::http1::{BodyFraming, Head, Limits, RequestHead, parse_request};
+use lighty_wire::http1::{BodyFraming, Head, Http1Limits, RequestHead, parse_request};
 
 #[test]
 fn every_case_in_every_cut() {
@@ -18,7 +18,7 @@ fn run(pieces: &[&[u8]], opts: &ParseOpts) -> String {
     let (mut buf, mut head) = (Vec::new(), RequestHead::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
-        match parse_request(&buf, &Limits::default(), opts, &mut head) {
+        match parse_request(&buf, &Http1Limits::default(), opts, &mut head) {
             Ok(Head::Partial) => {}
             Ok(Head::Complete { consumed }) => return describe(&head, total - consumed),
             Err(fault) => return format!("refuse {} {}", fault.status(), fault.slug()),

@@ -3,7 +3,7 @@
 
 use crate::cases::{self, Case};
 use lighty_wire::cgi::{CgiHead, Head, HeadLimits, parse_head};
-use lighty_wire::fastcgi::{Decoder, FastcgiEvent};
+use lighty_wire::fastcgi::{FastcgiDecoder, FastcgiEvent};
 
 #[test]
 fn every_head_in_every_cut() {
@@ -62,7 +62,7 @@ fn limits(options: &[String]) -> HeadLimits {
 /// An application's output, in the words of the corpus with all its keys.
 fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let (mut decoder, mut used) = (Decoder::new(), 0);
+    let (mut decoder, mut used) = (FastcgiDecoder::new(), 0);
     let (mut output, mut log, mut message) = (Vec::new(), Vec::new(), String::new());
     for piece in pieces {
         let mut rest = *piece;

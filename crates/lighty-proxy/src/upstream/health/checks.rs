@@ -12,7 +12,9 @@ use lighty_io::connect::{ConnectOptions, Target, connect};
 use lighty_io::transport::Stream;
 use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
 use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
-use lighty_wire::fastcgi::{self, Begin, Decoder, FastcgiEvent, ParamsWriter, Role};
+use lighty_wire::fastcgi::{
+    self, ApplicationRole, Begin, FastcgiDecoder, FastcgiEvent, ParamsWriter,
+};
 use lighty_wire::http1::{
     BodyFraming, Head, RequestLine, ResponseFault, ResponseHead, ResponseLimits, encode_request,
     other_protocol, parse_response,
@@ -192,7 +194,10 @@ fn push_fastcgi(target: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
         script_filename: path.as_bytes(),
         ..Params::new(&fields)
     };
-    fastcgi::encode::begin_request(Begin { role: Role::Responder, keep_conn: false }, out);
+    fastcgi::encode::begin_request(
+        Begin { role: ApplicationRole::Responder, keep_conn: false },
+        out,
+    );
     let mut params = ParamsWriter::new(out);
     facts.for_each(|name, value| params.pair(name, value));
     params.finish().map_err(|fault| CheckFault::Unfit(fault.to_string()))?;
@@ -245,7 +250,7 @@ impl Talk {
 
     /// Any response to FCGI_GET_VALUES will do, even FCGI_UNKNOWN_TYPE.
     async fn read_values(&mut self) -> Result<(), CheckFault> {
-        let mut decoder = Decoder::new();
+        let mut decoder = FastcgiDecoder::new();
         loop {
             match self.fastcgi_event(&mut decoder).await? {
                 FastcgiEvent::Values(_) | FastcgiEvent::UnknownType(_) => return Ok(()),
@@ -256,7 +261,8 @@ impl Talk {
 
     async fn read_fastcgi(&mut self) -> Result<(), CheckFault> {
         let limits = HeadLimits { head_bytes_max: RESPONSE_BYTES_MAX, ..HeadLimits::default() };
-        let (mut decoder, mut head, mut output) = (Decoder::new(), CgiHead::new(), Vec::new());
+        let (mut decoder, mut head, mut output) =
+            (FastcgiDecoder::new(), CgiHead::new(), Vec::new());
         loop {
             let parsed = cgi::parse_head(&output, &limits, &mut head);
             match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
@@ -272,7 +278,7 @@ impl Talk {
     /// Appends the next piece of output.
     async fn fastcgi_output(
         &mut self,
-        decoder: &mut Decoder,
+        decoder: &mut FastcgiDecoder,
         output: &mut Vec<u8>,
     ) -> Result<(), CheckFault> {
         loop {
@@ -292,7 +298,10 @@ impl Talk {
         }
     }
 
-    async fn fastcgi_event(&mut self, decoder: &mut Decoder) -> Result<FastcgiEvent, CheckFault> {
+    async fn fastcgi_event(
+        &mut self,
+        decoder: &mut FastcgiDecoder,
+    ) -> Result<FastcgiEvent, CheckFault> {
         let (event, consumed) = self.fastcgi_step(decoder).await?;
         self.received.drain(..consumed);
         Ok(event)
@@ -301,7 +310,7 @@ impl Talk {
     /// Returns the next event, and the number of bytes that it consumed.
     async fn fastcgi_step(
         &mut self,
-        decoder: &mut Decoder,
+        decoder: &mut FastcgiDecoder,
     ) -> Result<(FastcgiEvent, usize), CheckFault> {
         loop {
             let step = decoder.feed(&self.received);

@@ -11,7 +11,7 @@ use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
 use lighty_io::send::ResponseLoading;
-use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
+use lighty_wire::http1::{BodyFraming, Http1Limits, RequestFault, RequestHead};
 use lighty_wire::http2::ErrorCode;
 use lighty_wire::http2::request::read_request;
 
@@ -146,7 +146,7 @@ fn new_ends(clock: Clock) -> (Rc<RefCell<Input>>, Rc<StreamEntry>) {
 
 /// Checks the header fields against the limits of HTTP/1. They apply beside the limits of the
 /// machine, which protect memory before there is a request.
-fn check_size(fields: &Fields, limits: &Limits) -> Result<(), RequestFault> {
+fn check_size(fields: &Fields, limits: &Http1Limits) -> Result<(), RequestFault> {
     // Counts colon, space and line end, as in HTTP/1.
     let bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     if bytes > limits.field_bytes_max {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::response::{Chunks, Framing, Head, Response, parse_head};
+use crate::response::{BodyFraming, Chunks, Head, Response, parse_head};
 
 /// Time limit of a client's single wait, after which the test fails.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -186,7 +186,7 @@ impl Client {
                 continue;
             }
             response.interim = interim;
-            response.until_close = framing == Framing::UntilClose;
+            response.until_close = framing == BodyFraming::UntilClose;
             (response.body, response.trailers) = self.body(framing)?;
             return Ok(response);
         }
@@ -233,9 +233,9 @@ impl Client {
         format!("{what}; received {:?}", String::from_utf8_lossy(shown))
     }
 
-    fn body(&mut self, framing: Framing) -> Result<(Vec<u8>, Vec<String>), String> {
+    fn body(&mut self, framing: BodyFraming) -> Result<(Vec<u8>, Vec<String>), String> {
         match framing {
-            Framing::Length(length) => {
+            BodyFraming::Length(length) => {
                 let length = usize::try_from(length).map_err(|e| e.to_string())?;
                 while self.pending.len() < length {
                     let got = self.pending.len();
@@ -248,7 +248,7 @@ impl Client {
                 let rest = self.pending.split_off(length);
                 Ok((std::mem::replace(&mut self.pending, rest), Vec::new()))
             }
-            Framing::Chunked => {
+            BodyFraming::Chunked => {
                 let mut chunks = Chunks::default();
                 while !chunks.take(&mut self.pending)? {
                     match self.fill() {
@@ -259,7 +259,7 @@ impl Client {
                 }
                 Ok((chunks.body, chunks.trailers))
             }
-            Framing::UntilClose => {
+            BodyFraming::UntilClose => {
                 while self.fill().map_err(|error| error.to_string())? > 0 {}
                 Ok((std::mem::take(&mut self.pending), Vec::new()))
             }

@@ -51,7 +51,7 @@ pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Http2Frame {
     /// The frame's type, one of [`kind`].
     pub kind: u8,
     /// Flags. Their meaning depends on the type.
@@ -62,7 +62,7 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-impl Frame {
+impl Http2Frame {
     /// The 32-bit number at an offset of the payload.
     #[must_use]
     pub fn number(&self, at: usize) -> u32 {
@@ -300,18 +300,18 @@ impl Http2 {
     }
 
     /// Reads the next frame and processes it; `None` at the end of the connection.
-    pub fn next_frame(&mut self) -> Option<Frame> {
+    pub fn next_frame(&mut self) -> Option<Http2Frame> {
         let head = self.client.read_exact(9).ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         assert!(length <= 16_384, "a frame of {length}");
         let payload = self.client.read_exact(length).ok()?;
         let stream = u32::from_be_bytes(head[5..].try_into().expect("four bytes"));
-        let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+        let frame = Http2Frame { kind: head[3], flags: head[4], stream, payload };
         self.take(&frame);
         Some(frame)
     }
 
-    fn take(&mut self, frame: &Frame) {
+    fn take(&mut self, frame: &Http2Frame) {
         match frame.kind {
             kind::DATA => self.take_data(frame),
             kind::HEADERS => self.take_head(frame),
@@ -338,7 +338,7 @@ impl Http2 {
         }
     }
 
-    fn take_data(&mut self, frame: &Frame) {
+    fn take_data(&mut self, frame: &Http2Frame) {
         let answer = self.answers.entry(frame.stream).or_default();
         assert!(answer.status != 0 && !answer.is_over(), "content out of place");
         answer.body.extend_from_slice(&frame.payload);
@@ -354,7 +354,7 @@ impl Http2 {
         }
     }
 
-    fn take_head(&mut self, frame: &Frame) {
+    fn take_head(&mut self, frame: &Http2Frame) {
         assert_eq!(frame.flags & END_HEADERS, END_HEADERS, "one frame for a head");
         let mut fields = self.decoder.decode(&frame.payload);
         let answer = self.answers.entry(frame.stream).or_default();

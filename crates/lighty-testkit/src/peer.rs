@@ -13,13 +13,13 @@ use crate::wait_until;
 const PLACES: [&str; 3] = ["/usr/sbin/lighttpd", "/usr/local/sbin/lighttpd", "/usr/bin/lighttpd"];
 
 /// A running lighttpd, on a unix socket in its own directory.
-pub struct Peer {
+pub struct LighttpdPeer {
     server: Server,
     socket: PathBuf,
 }
 
-impl Peer {
-    /// A server for [`Peer::start`]. Returns `None`, and prints a note, if lighttpd is not
+impl LighttpdPeer {
+    /// A server for [`LighttpdPeer::start`]. Returns `None`, and prints a note, if lighttpd is not
     /// installed.
     #[must_use]
     pub fn setup(modules: &str) -> Option<Setup> {
@@ -66,7 +66,7 @@ impl Peer {
 }
 
 /// Kills it: its exit status after TERM may report an error, which is not tested.
-impl Drop for Peer {
+impl Drop for LighttpdPeer {
     fn drop(&mut self) {
         self.server.kill();
     }

@@ -70,7 +70,7 @@ impl fmt::Debug for Response {
 
 /// Framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Framing {
+pub(crate) enum BodyFraming {
     Length(u64),
     Chunked,
     UntilClose,
@@ -79,7 +79,7 @@ pub(crate) enum Framing {
 /// A parsed head: the response without its body, and the body's framing.
 pub(crate) struct Head {
     pub(crate) response: Response,
-    pub(crate) framing: Framing,
+    pub(crate) framing: BodyFraming,
     pub(crate) length: usize,
 }
 
@@ -138,7 +138,7 @@ fn field_line(line: &str) -> Result<(String, String), String> {
 
 /// Determines the framing. RFC 9112 section 6.3, with an error for everything that a lenient reader
 /// accepts.
-fn framing_of(response: &Response, to_head: bool) -> Result<Framing, String> {
+fn framing_of(response: &Response, to_head: bool) -> Result<BodyFraming, String> {
     let length = response.field("Content-Length");
     let coding = response.field("Transfer-Encoding");
     if length.is_some() && coding.is_some() {
@@ -155,13 +155,13 @@ fn framing_of(response: &Response, to_head: bool) -> Result<Framing, String> {
         })
         .transpose()?;
     if to_head || status < 200 || status == 204 || status == 304 {
-        return Ok(Framing::Length(0));
+        return Ok(BodyFraming::Length(0));
     }
     match (length, coding) {
-        (Some(length), _) => Ok(Framing::Length(length)),
-        (None, Some("chunked")) if response.minor == 1 => Ok(Framing::Chunked),
+        (Some(length), _) => Ok(BodyFraming::Length(length)),
+        (None, Some("chunked")) if response.minor == 1 => Ok(BodyFraming::Chunked),
         (None, Some(other)) => Err(format!("Transfer-Encoding: {other}")),
-        (None, None) => Ok(Framing::UntilClose),
+        (None, None) => Ok(BodyFraming::UntilClose),
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
             .unwrap();
         assert_eq!(head.response.status, 200);
         assert_eq!(head.response.field("x"), Some("y"));
-        assert_eq!(head.framing, Framing::Length(5));
+        assert_eq!(head.framing, BodyFraming::Length(5));
     }
 
     #[test]

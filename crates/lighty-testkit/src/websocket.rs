@@ -30,14 +30,14 @@ pub enum Opcode {
 
 /// A frame from the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub struct WebsocketFrame {
     /// The first byte: FIN, reserved bits, opcode.
     pub first: u8,
     /// The payload.
     pub payload: Vec<u8>,
 }
 
-impl Frame {
+impl WebsocketFrame {
     /// True if it is the whole or last frame of a message of this kind.
     #[must_use]
     pub fn is(&self, opcode: Opcode) -> bool {
@@ -118,7 +118,7 @@ impl WebSocket {
 
     /// Reads a frame.
     #[must_use]
-    pub fn read(&mut self) -> Frame {
+    pub fn read(&mut self) -> WebsocketFrame {
         let head = self.bytes(2);
         assert_eq!(head[1] & 0x80, 0, "a server masks nothing");
         let length = match head[1] {
@@ -126,7 +126,7 @@ impl WebSocket {
             127 => self.bytes(8).iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
             short => usize::from(short),
         };
-        Frame { first: head[0], payload: self.bytes(length) }
+        WebsocketFrame { first: head[0], payload: self.bytes(length) }
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {

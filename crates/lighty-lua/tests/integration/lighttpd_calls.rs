@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 
 const CASES: &str = include_str!("../../src/lib_c/cases.txt");
 
@@ -33,7 +33,7 @@ end
 
 #[test]
 fn lighttpd_gives_what_the_cases_say() {
-    let Some(setup) = Peer::setup("\"mod_magnet\"") else { return };
+    let Some(setup) = LighttpdPeer::setup("\"mod_magnet\"") else { return };
     if !std::path::Path::new("/usr/lib/lighttpd/mod_magnet.so").exists() {
         eprintln!("SKIPPED: lighttpd has no mod_magnet");
         return;
@@ -48,7 +48,7 @@ fn lighttpd_gives_what_the_cases_say() {
     let setup = setup
         .file("calls.lua", script)
         .config("magnet.attract-raw-url-to = ( \"@DIR@/root/calls.lua\" )");
-    let peer = Peer::start(setup);
+    let peer = LighttpdPeer::start(setup);
     let answer = ask(peer.connect(), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(answer.status, 200, "{}", peer.log());
     let given: Vec<&str> = answer.text().split('\n').collect();

@@ -82,12 +82,12 @@ fn go_peer() -> Option<PathBuf> {
 }
 
 /// A server in its own process.
-pub struct Peer {
+pub struct ServerProcess {
     _program: Program,
     listen: Listen,
 }
 
-impl Peer {
+impl ServerProcess {
     /// Starts the server's end of kubectl's `exec` over SPDY/3.1.
     #[must_use]
     pub fn spdy() -> Option<Self> {

@@ -3,7 +3,7 @@
 
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
 
@@ -11,17 +11,17 @@ const HOST: &str = "Host: a\r\nConnection: close\r\n";
 
 struct Both {
     lighty: Server,
-    lighttpd: Peer,
+    lighttpd: LighttpdPeer,
 }
 
 impl Both {
     /// Returns `None` without an installed lighttpd.
     fn start(modules: &str, files: &[(&str, &str)], lines: &str) -> Option<Both> {
-        let peer = Peer::setup(modules)?;
+        let peer = LighttpdPeer::setup(modules)?;
         let with = |setup: Setup| {
             files.iter().fold(setup, |setup, (path, text)| setup.file(path, text)).config(lines)
         };
-        Some(Both { lighty: with(lighty!()).start(), lighttpd: Peer::start(with(peer)) })
+        Some(Both { lighty: with(lighty!()).start(), lighttpd: LighttpdPeer::start(with(peer)) })
     }
 
     /// Responses to the same bytes: ours, theirs.

@@ -1,7 +1,7 @@
 //! Patterns that cannot be matched in linear time, in every directive with patterns.
 
 use lighty_testkit::lighty;
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::server::Setup;
 
 /// Patterns modelled on the configurations of RaspAP, tar1090, Pi-hole and WordPress.
@@ -26,11 +26,12 @@ fn they_mean_what_they_mean_to_lighttpd() {
             setup.file("a.html", "A").file("a.txt", "A").file("b", "B").file("front.html", "front");
         setup.file("app/x", "X").config(LINES)
     };
-    let Some(peer) = Peer::setup(r#""mod_setenv", "mod_redirect", "mod_rewrite", "mod_access""#)
+    let Some(peer) =
+        LighttpdPeer::setup(r#""mod_setenv", "mod_redirect", "mod_rewrite", "mod_access""#)
     else {
         return;
     };
-    let (ours, theirs) = (files(lighty!()).start(), Peer::start(files(peer)));
+    let (ours, theirs) = (files(lighty!()).start(), LighttpdPeer::start(files(peer)));
     for target in [
         "/a.html",
         "/a.txt",

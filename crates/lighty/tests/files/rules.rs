@@ -4,7 +4,7 @@
 use lighty_testkit::backend::Backend;
 use lighty_testkit::dav;
 use lighty_testkit::lighty;
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::real::php::PhpFpm;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
@@ -186,8 +186,8 @@ fn lighttpd_is_nowhere_stricter() {
         let by_url = format!("{URL} {{ {conditional} }}");
         let known = !conditional.contains("proxy-core") && !conditional.contains("deny-all");
         for rule in plain.iter().chain(Some(&by_url)).filter(|_| known) {
-            let Some(setup) = Peer::setup(MODULES) else { return };
-            let lighttpd = Peer::start(with_ways(setup, rule));
+            let Some(setup) = LighttpdPeer::setup(MODULES) else { return };
+            let lighttpd = LighttpdPeer::start(with_ways(setup, rule));
             for (target, lines) in WAYS {
                 let found = outcome(&lighttpd.ask(&request("GET", target, lines)));
                 // Source leaks of lighttpd are not the subject of this test.
@@ -208,8 +208,8 @@ fn a_page_includes_a_file_that_is_denied() {
     };
     let server = with(lighty!()).start();
     assert_eq!((server.get("/page.shtml").text(), server.get("/head.inc").status), ("HEAD", 403));
-    let Some(setup) = Peer::setup("\"mod_access\", \"mod_ssi\"") else { return };
-    let lighttpd = Peer::start(with(setup));
+    let Some(setup) = LighttpdPeer::setup("\"mod_access\", \"mod_ssi\"") else { return };
+    let lighttpd = LighttpdPeer::start(with(setup));
     assert_eq!(lighttpd.ask(&request("GET", "/page.shtml", "")).text(), "HEAD");
 }
 
@@ -227,7 +227,7 @@ fn repeated_fields_are_one_to_conditions() {
     "#;
     let setup = |setup: Setup| setup.file("f", "f").config(lines);
     let server = setup(lighty!()).start();
-    let peer = Peer::setup("\"mod_access\"").map(|peer| Peer::start(setup(peer)));
+    let peer = LighttpdPeer::setup("\"mod_access\"").map(|peer| LighttpdPeer::start(setup(peer)));
     for (fields, status) in [
         ("X-K: a\r\nX-K: b\r\n", 403),
         ("x-k: a\r\nX-Other: c\r\nX-K:  b \r\n", 403),
@@ -261,7 +261,7 @@ fn rules_for_an_index_file_differ_from_those_for_its_directory() {
     let with = |setup: Setup| setup.file("index.html", "index").config(lines);
     let server = with(lighty!()).start();
     let field = |answer: &Response| answer.field("X-One").map(str::to_owned);
-    let peer = Peer::setup("\"mod_setenv\"").map(|peer| Peer::start(with(peer)));
+    let peer = LighttpdPeer::setup("\"mod_setenv\"").map(|peer| LighttpdPeer::start(with(peer)));
     for (target, printed) in [("/", "asked"), ("/index.html", "named")] {
         assert_eq!(field(&server.get(target)).as_deref(), Some(printed), "{target}");
         if let Some(peer) = &peer {
@@ -432,9 +432,9 @@ fn what_a_program_leads_to() {
         assert_eq!(outcome(&server.get("/goes.sh")), ScriptOutcome::Refused, "under {rule}");
         assert_eq!(outcome(&server.get("/names.sh")), ScriptOutcome::Source, "under {rule}");
         if rule.starts_with(URL)
-            && let Some(setup) = Peer::setup("\"mod_access\", \"mod_cgi\"")
+            && let Some(setup) = LighttpdPeer::setup("\"mod_access\", \"mod_cgi\"")
         {
-            let lighttpd = Peer::start(with(setup));
+            let lighttpd = LighttpdPeer::start(with(setup));
             let found = |target: &str| outcome(&lighttpd.ask(&request("GET", target, "")));
             assert_eq!(found("/goes.sh"), ScriptOutcome::Refused, "lighttpd");
             assert_eq!(found("/names.sh"), ScriptOutcome::Source, "lighttpd");

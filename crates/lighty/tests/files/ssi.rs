@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::{lighty, wait_until};
@@ -520,7 +520,7 @@ fn conditions() -> String {
 
 #[test]
 fn lighttpd_makes_the_same_of_them() {
-    let Some(peer) = Peer::setup("\"mod_ssi\"") else { return };
+    let Some(peer) = LighttpdPeer::setup("\"mod_ssi\"") else { return };
     let with = |setup: Setup| {
         let setup = setup
             .file("inc.txt", "inc<&>")
@@ -542,7 +542,7 @@ fn lighttpd_makes_the_same_of_them() {
         file.set_modified(then).expect("a time");
         setup
     };
-    let (lighty, lighttpd) = (with(lighty!()).start(), Peer::start(with(peer)));
+    let (lighty, lighttpd) = (with(lighty!()).start(), LighttpdPeer::start(with(peer)));
     for name in SAME_PAGES.iter().map(|(name, _)| *name).chain(["if"]) {
         let request =
             format!("GET /{name}.shtml?a=b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

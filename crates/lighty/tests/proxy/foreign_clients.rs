@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lighty_testkit::real::clients::{Peer, java_websocket, spdy_exec, store_objects};
+use lighty_testkit::real::clients::{ServerProcess, java_websocket, spdy_exec, store_objects};
 use lighty_testkit::real::websocket::WebSocketServer;
 use lighty_testkit::server::Setup;
 use lighty_testkit::tls::Authority;
@@ -27,7 +27,7 @@ const STORED: [&str; 4] = ["stored: 18", "listed: 18", "left: ['plain']", "large
 /// Signatures cover the path as the client has encoded it.
 #[test]
 fn boto3_stores_objects_with_odd_keys_through_mod_proxy() {
-    let Some(store) = Peer::object_store() else { return };
+    let Some(store) = ServerProcess::object_store() else { return };
     let [_, module] = fronts(store.listen());
     let server = module.start();
     let url = format!("http://{}", server.address());
@@ -36,7 +36,7 @@ fn boto3_stores_objects_with_odd_keys_through_mod_proxy() {
 
 #[test]
 fn boto3_stores_objects_with_odd_keys_without_a_configuration() {
-    let Some(store) = Peer::object_store() else { return };
+    let Some(store) = ServerProcess::object_store() else { return };
     let to = store.listen().backend();
     let server = lighty!().spawn(&["proxy", "--from", "127.0.0.1:0", "--to", &to, "--quiet"]);
     assert!(wait_until(PATIENCE, || !server.listening().is_empty()), "{}", server.log());
@@ -47,7 +47,7 @@ fn boto3_stores_objects_with_odd_keys_without_a_configuration() {
 /// kubectl's `exec`: POST without a body, `Upgrade: SPDY/3.1`, several streams both ways.
 #[test]
 fn kubectl_executes_over_spdy() {
-    let Some(peer) = Peer::spdy() else { return };
+    let Some(peer) = ServerProcess::spdy() else { return };
     for setup in fronts(peer.listen()) {
         let server = setup.start();
         let output = spdy_exec(&format!("http://{}", server.address())).expect("a client");

@@ -7,7 +7,9 @@ use lighty_testkit::backend::{Backend, Peer, RequestSeen, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::hpack::Decoder;
-use lighty_testkit::http2::{CANCEL, END_HEADERS, END_STREAM, Frame, Http2, block, frame, kind};
+use lighty_testkit::http2::{
+    CANCEL, END_HEADERS, END_STREAM, Http2, Http2Frame, block, frame, kind,
+};
 use lighty_testkit::real::nginx::Nginx;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::tls::Authority;
@@ -188,12 +190,12 @@ impl<'a> Far<'a> {
         Some(Self { peer, decoder: Decoder::default() })
     }
 
-    fn frame(&mut self) -> Option<Frame> {
+    fn frame(&mut self) -> Option<Http2Frame> {
         let head = self.peer.read_exact(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         let payload = self.peer.read_exact(length)?;
-        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+        Some(Http2Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
     /// The stream of the next request, and its fields.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::gateway::Gateway;
 use lighty_testkit::lighty;
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::real::find;
 use lighty_testkit::real::php::{PhpCgi, PhpFpm};
 use lighty_testkit::server::{Server, Setup};
@@ -208,7 +208,7 @@ const PAGE: &str = "<?php header('Content-Type: text/plain'); foreach ($_SERVER 
 /// Both servers with the same sites.
 struct Both {
     lighty: Server,
-    lighttpd: Peer,
+    lighttpd: LighttpdPeer,
 }
 
 type Variables = BTreeMap<String, String>;
@@ -216,7 +216,7 @@ type Variables = BTreeMap<String, String>;
 impl Both {
     /// `None` where lighttpd is not installed.
     fn start(handler: &str, sites: &[VariablesSite], program: &str) -> Option<Self> {
-        let peer = Peer::setup(MODULES)?;
+        let peer = LighttpdPeer::setup(MODULES)?;
         let mut lines = format!("index-file.names = ( \"index.php\" )\n{handler}\n");
         for VariablesSite { host, lines: own, .. } in sites {
             lines += &format!("$HTTP[\"host\"] == \"{host}\" {{\n{own}\n}}\n");
@@ -225,7 +225,7 @@ impl Both {
             let file = |setup: Setup, path: &&str| setup.file(&format!("../{path}"), program);
             FILES.iter().fold(setup, file).config(&lines)
         };
-        Some(Self { lighty: with(lighty!()).start(), lighttpd: Peer::start(with(peer)) })
+        Some(Self { lighty: with(lighty!()).start(), lighttpd: LighttpdPeer::start(with(peer)) })
     }
 
     /// Variables that a program got from lighty and from lighttpd, or the status if no program ran.

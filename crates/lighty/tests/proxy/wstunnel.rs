@@ -7,7 +7,7 @@ use std::time::Duration;
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
-use lighty_testkit::peer::Peer;
+use lighty_testkit::peer::LighttpdPeer;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::Server;
 use lighty_testkit::websocket::{Opcode, WebSocket, frame, handshake};
@@ -91,8 +91,8 @@ fn payload_goes_both_ways_as_with_lighttpd() {
     let backend = echo();
     for lines in ["", "wstunnel.frame-type = \"binary\"", "wstunnel.frame-type = \"text\""] {
         let ours = start(backend, lines);
-        let theirs = Peer::setup("\"mod_wstunnel\"")
-            .map(|setup| Peer::start(setup.config(&config(backend, lines))));
+        let theirs = LighttpdPeer::setup("\"mod_wstunnel\"")
+            .map(|setup| LighttpdPeer::start(setup.config(&config(backend, lines))));
         for offered in ["", "binary", "base64", "foo, binary, base64", "foo"] {
             let fields = match offered {
                 "" => String::new(),
@@ -281,8 +281,8 @@ fn origins_and_versions_are_checked_as_by_lighttpd() {
     let lines = "wstunnel.origins = ( \"example.org\", \"https://exact.org\" )";
     let backend = echo();
     let ours = start(backend, lines);
-    let theirs = Peer::setup("\"mod_wstunnel\"")
-        .map(|setup| Peer::start(setup.config(&config(backend, lines))));
+    let theirs = LighttpdPeer::setup("\"mod_wstunnel\"")
+        .map(|setup| LighttpdPeer::start(setup.config(&config(backend, lines))));
     for (origin, status) in [
         ("Origin: https://www.example.org\r\n", 101),
         ("Origin: https://exact.org\r\n", 101),

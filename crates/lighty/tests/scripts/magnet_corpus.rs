@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use lighty_testkit::lighty;
-use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::peer::{LighttpdPeer, ask};
 use lighty_testkit::response::Response;
 use lighty_testkit::server::Setup;
 
@@ -89,10 +89,11 @@ fn scripts_make_the_same_of_requests_as_in_lighttpd() {
     }
     let mut report = String::new();
     for script in scripts() {
-        let Some(peer) = Peer::setup("\"mod_magnet\", \"mod_cgi\", \"mod_indexfile\"") else {
+        let Some(peer) = LighttpdPeer::setup("\"mod_magnet\", \"mod_cgi\", \"mod_indexfile\"")
+        else {
             return;
         };
-        let peer = Peer::start(site(peer, Some(&script)));
+        let peer = LighttpdPeer::start(site(peer, Some(&script)));
         let lighty = site(
             lighty!().config("server.modules = ( \"mod_magnet\", \"mod_cgi\" )"),
             Some(&script),
@@ -121,17 +122,18 @@ fn scripts_make_the_same_of_requests_as_in_lighttpd() {
 /// A script that changes nothing would agree everywhere.
 #[test]
 fn every_script_changes_what_lighttpd_responds() {
-    let Some(plain) = Peer::setup("\"mod_cgi\", \"mod_indexfile\"") else { return };
+    let Some(plain) = LighttpdPeer::setup("\"mod_cgi\", \"mod_indexfile\"") else { return };
     if !Path::new("/usr/lib/lighttpd/mod_magnet.so").exists() {
         eprintln!("SKIPPED: lighttpd has no mod_magnet");
         return;
     }
-    let plain = Peer::start(site(plain, None));
+    let plain = LighttpdPeer::start(site(plain, None));
     for script in scripts() {
-        let Some(setup) = Peer::setup("\"mod_magnet\", \"mod_cgi\", \"mod_indexfile\"") else {
+        let Some(setup) = LighttpdPeer::setup("\"mod_magnet\", \"mod_cgi\", \"mod_indexfile\"")
+        else {
             return;
         };
-        let peer = Peer::start(site(setup, Some(&script)));
+        let peer = LighttpdPeer::start(site(setup, Some(&script)));
         let mut changes = false;
         for request in &script.requests {
             let with = ask(peer.connect(), request);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lighty_testkit::backend::{Backend, Peer};
 use lighty_testkit::content::pattern;
 use lighty_testkit::http2::{
-    END_HEADERS, END_STREAM, Frame, Http2, Http2Response, block, frame, kind,
+    END_HEADERS, END_STREAM, Http2, Http2Frame, Http2Response, block, frame, kind,
 };
 use lighty_testkit::lighty;
 use lighty_testkit::real::find;
@@ -118,12 +118,12 @@ impl<'a> Far<'a> {
         Some(Self { peer })
     }
 
-    fn frame(&mut self) -> Option<Frame> {
+    fn frame(&mut self) -> Option<Http2Frame> {
         let head = self.peer.read_exact(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         let payload = self.peer.read_exact(length)?;
-        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+        Some(Http2Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
     fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {

@@ -2,7 +2,7 @@
 
 use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
-use lighty_testkit::peer::Peer;
+use lighty_testkit::peer::LighttpdPeer;
 use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::tls::{Authority, TlsClient};
 
@@ -122,7 +122,7 @@ fn a_certificate_stands_for_a_password() {
 fn programs_learn_what_lighttpd_tells_them() {
     let config = format!("{ASKED}ssl.verifyclient.enforce = \"disable\"");
     let (authority, server) = with_program(&config);
-    let Some(setup) = Peer::setup("\"mod_openssl\", \"mod_cgi\"") else { return };
+    let Some(setup) = LighttpdPeer::setup("\"mod_openssl\", \"mod_cgi\"") else { return };
     if !std::path::Path::new("/usr/lib/lighttpd/mod_openssl.so").exists() {
         eprintln!("SKIPPED: lighttpd has no mod_openssl");
         return;
@@ -141,7 +141,7 @@ fn programs_learn_what_lighttpd_tells_them() {
     let config = format!("{own}{config}\n{socket}").replace("@DIR@", directory);
     let setup = setup.config(&config.replace("@SITE@", directory)).file("e.cgi", PROGRAM);
     make_executable(&setup.root("e.cgi"));
-    let peer = Peer::start(setup);
+    let peer = LighttpdPeer::start(setup);
     for file in [None, Some("jo.pem")] {
         let client = authority.client();
         let client = match file {

@@ -230,9 +230,9 @@ pub(crate) fn charge_bytes(lua: &Lua, bytes: usize) {
 }
 
 /// Decides about the running script, for the hook.
-pub(crate) fn judge(asked: Interruption) -> (HookVerdict, i32) {
+pub(crate) fn judge(interruption: Interruption) -> (HookVerdict, i32) {
     BUDGET.with_borrow_mut(|budget| match budget {
-        Some(budget) => match budget.judge(asked) {
+        Some(budget) => match budget.judge(interruption) {
             HookVerdict::Stop => (HookVerdict::Stop, 1),
             other => (other, budget.every),
         },
@@ -242,9 +242,9 @@ pub(crate) fn judge(asked: Interruption) -> (HookVerdict, i32) {
 }
 
 impl Budget {
-    fn judge(&mut self, asked: Interruption) -> HookVerdict {
+    fn judge(&mut self, interruption: Interruption) -> HookVerdict {
         let now_us = self.clock.precise_us();
-        let slice_is_over = asked.can_yield && now_us >= self.slice_end_us;
+        let slice_is_over = interruption.can_yield && now_us >= self.slice_end_us;
         // Also while it is being stopped, because error handlers may be nested deeply.
         if slice_is_over && self.used.stopped.is_some() {
             return HookVerdict::Yield;
@@ -252,13 +252,13 @@ impl Budget {
         if self.used.stopped.is_some() {
             return HookVerdict::Stop;
         }
-        let instructions = u64::from(asked.instructions.unsigned_abs());
+        let instructions = u64::from(interruption.instructions.unsigned_abs());
         self.used.instructions = self.used.instructions.saturating_add(instructions);
         self.used.stopped = if self.used.instructions > self.instructions_max {
             Some(Stopped::Instructions)
         } else if now_us >= self.deadline_us {
             Some(Stopped::Time)
-        } else if !asked.can_yield && self.used.instructions >= self.unyielding_end {
+        } else if !interruption.can_yield && self.used.instructions >= self.unyielding_end {
             Some(Stopped::Unyielding)
         } else {
             None
@@ -266,29 +266,31 @@ impl Budget {
         if self.used.stopped.is_some() {
             return HookVerdict::Stop;
         }
-        if self.is_to_collect(asked) {
+        if self.is_to_collect(interruption) {
             return if slice_is_over { HookVerdict::Yield } else { HookVerdict::Collect };
         }
         if self.used.stopped.is_some() {
             return HookVerdict::Stop;
         }
-        if !slice_is_over && is_cycle_due(asked.used) {
+        if !slice_is_over && is_cycle_due(interruption.used) {
             return HookVerdict::Collect;
         }
-        self.adapt(asked, now_us);
+        self.adapt(interruption, now_us);
         if slice_is_over { HookVerdict::Yield } else { HookVerdict::Continue }
     }
 
     /// True while garbage must be collected before the run's memory can be checked.
-    fn is_to_collect(&mut self, asked: Interruption) -> bool {
+    fn is_to_collect(&mut self, interruption: Interruption) -> bool {
         let left = &mut self.used.cycles_left;
-        if asked.used <= self.room.end || (*left == 0 && asked.used <= self.room.collect) {
+        if interruption.used <= self.room.end
+            || (*left == 0 && interruption.used <= self.room.collect)
+        {
             *left = 0;
             return false;
         }
         if *left == 0 {
             *left = CYCLES;
-        } else if asked.cycle_ended {
+        } else if interruption.cycle_ended {
             *left -= 1;
             if *left == 0 {
                 self.used.stopped = Some(Stopped::Memory);
@@ -298,13 +300,13 @@ impl Budget {
     }
 
     /// Reads the clock more often if instructions take long, or may.
-    fn adapt(&mut self, asked: Interruption, now_us: u64) {
+    fn adapt(&mut self, interruption: Interruption, now_us: u64) {
         let took_us = now_us.saturating_sub(self.judged_us);
         self.judged_us = now_us;
-        if asked.instructions <= 0 {
+        if interruption.instructions <= 0 {
             return;
         }
-        let own = asked.used.saturating_sub(self.room.base).max(1);
+        let own = interruption.used.saturating_sub(self.room.base).max(1);
         let most = i32::try_from(OPERATOR_BYTES / own).unwrap_or(EVERY).clamp(EVERY_MIN, EVERY);
         let every = self.every;
         let wanted = match took_us {

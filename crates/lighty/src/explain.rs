@@ -27,23 +27,23 @@ pub(crate) struct ExplainedRequest<'a> {
 pub(crate) fn print(
     config: Config<Settings>,
     sources: &Sources,
-    asked: &ExplainedRequest<'_>,
+    query: &ExplainedRequest<'_>,
     format: Format,
 ) -> Result<(), CommandFailure> {
-    let (scheme, host, target) = parts(asked.url)?;
-    let fields = fields(asked.headers)?;
+    let (scheme, host, target) = parts(query.url)?;
+    let fields = fields(query.headers)?;
     let host = match host {
         "" => fields.get(Known::Host).unwrap_or_default(),
         host => host.as_bytes(),
     };
     let host = authority(host, &config.settings(&Active::default()).server.parse)?;
     let request = rehearse::Asked {
-        method: &asked.method.to_ascii_uppercase(),
+        method: &query.method.to_ascii_uppercase(),
         target: if target.starts_with('/') { target } else { &format!("/{target}") },
         host: &host,
         fields: &fields,
-        from: asked.from,
-        socket: &listener(&config, asked.socket.as_deref(), &host, scheme),
+        from: query.from,
+        socket: &listener(&config, query.socket.as_deref(), &host, scheme),
         scheme,
     };
     let config = Arc::new(config);

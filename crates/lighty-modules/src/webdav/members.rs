@@ -58,9 +58,9 @@ pub(super) struct RefusedMember {
 pub(super) async fn check_members(
     ex: &mut Exchange,
     collection: &Resource,
-    asked: &[MemberCheck<'_>],
+    checks: &[MemberCheck<'_>],
 ) -> Result<(), DavError> {
-    let refused = find_refused(ex, collection, asked, (Extent::Tree, REFUSED_MAX)).await?;
+    let refused = find_refused(ex, collection, checks, (Extent::Tree, REFUSED_MAX)).await?;
     if refused.is_empty() {
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(super) async fn check_members(
 pub(super) async fn find_refused(
     ex: &mut Exchange,
     collection: &Resource,
-    asked: &[MemberCheck<'_>],
+    checks: &[MemberCheck<'_>],
     (extent, most): (Extent, usize),
 ) -> Result<Vec<RefusedMember>, DavError> {
     let mut refused = Vec::new();
@@ -105,7 +105,7 @@ pub(super) async fn find_refused(
         };
         last = final_one.path.clone();
         for (count, member) in batch.iter().enumerate() {
-            let found = ask(ex, member, asked).await;
+            let found = ask(ex, member, checks).await;
             enter = found.is_none();
             refused.extend(found);
             if refused.len() >= most {
@@ -145,10 +145,10 @@ async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
 async fn ask(
     ex: &mut Exchange,
     member: &Member,
-    asked: &[MemberCheck<'_>],
+    checks: &[MemberCheck<'_>],
 ) -> Option<RefusedMember> {
     let is_protected = is_protected(&member.meta);
-    for MemberCheck { resource, access } in asked {
+    for MemberCheck { resource, access } in checks {
         let url = listed(&join_url(&resource.url, &member.path), member.meta.kind);
         let mut is_path_allowed =
             !is_protected && may(ex, &url, resource.is_requested, *access).await;

@@ -33,7 +33,7 @@ const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
 /// Returns the redirect that a response requests, as far as the rules allow.
-pub(crate) fn asked(response: &BackendResponse, rules: &ResponseRules) -> Option<InternalRedirect> {
+pub(crate) fn requested(response: &BackendResponse, rules: &ResponseRules) -> Option<InternalRedirect> {
     let fields = &response.fields;
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
     let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();
@@ -162,10 +162,10 @@ mod tests {
             (b"X-Accel-Redirect", b"/b"),
             (b"x-rewrite-uri", b"/c"),
         ]);
-        assert_eq!(asked(&asks, &ResponseRules::default()), None);
+        assert_eq!(requested(&asks, &ResponseRules::default()), None);
         let rewrites = ResponseRules { allow_x_rewrite: true, ..ResponseRules::default() };
         let rewrite = Rewrite { target: Some(b"/c".to_vec()), ..Rewrite::default() };
-        assert_eq!(asked(&asks, &rewrites), Some(InternalRedirect::Rewrite(rewrite)));
+        assert_eq!(requested(&asks, &rewrites), Some(InternalRedirect::Rewrite(rewrite)));
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
             ("X-LIGHTTPD-Send-Tempfile", FileFate::Removed),
         ] {
             let asks = response(&[(name.as_bytes(), b"/a")]);
-            assert_eq!(asked(&asks, &rules), file(fate), "{name}");
+            assert_eq!(requested(&asks, &rules), file(fate), "{name}");
         }
         let target = b"/a".to_vec();
         let asks = response(&[(b"X-Accel-Redirect", b"/a")]);
-        assert_eq!(asked(&asks, &rules), Some(InternalRedirect::Accelerate { target }));
+        assert_eq!(requested(&asks, &rules), Some(InternalRedirect::Accelerate { target }));
     }
 }

@@ -29,19 +29,20 @@ pub(crate) struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// Creates a mapping for responses: the client requested host `asked`, the backend got `told`.
+    /// Creates a mapping for responses: the client requested host `requested`, the backend got
+    /// `sent_host`.
     pub(crate) fn of_response(
         route: &'a Route,
-        asked: &'a [u8],
-        told: &'a [u8],
+        requested: &'a [u8],
+        sent_host: &'a [u8],
         is_https: bool,
     ) -> Self {
         let rules = &route.response;
         let remaps = route.request.https_remap && is_https;
         Self {
             hosts: &rules.map_host,
-            here: told,
-            there: asked,
+            here: sent_host,
+            there: requested,
             paths: &rules.map_urlpath,
             turned: true,
             scheme: remaps.then_some((&b"http"[..], &b"https"[..])),
@@ -53,16 +54,16 @@ impl<'a> Mapping<'a> {
     /// Creates a mapping for requests.
     pub(crate) fn of_request(
         route: &'a Route,
-        asked: &'a [u8],
-        told: &'a [u8],
+        requested: &'a [u8],
+        sent_host: &'a [u8],
         is_https: bool,
     ) -> Self {
         let rules = &route.request;
         let remaps = rules.https_remap && is_https;
         Self {
             hosts: &rules.map_host,
-            here: asked,
-            there: told,
+            here: requested,
+            there: sent_host,
             paths: &rules.map_urlpath,
             turned: false,
             scheme: remaps.then_some((&b"https"[..], &b"http"[..])),

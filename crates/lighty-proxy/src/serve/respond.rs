@@ -39,7 +39,7 @@ impl Serving<'_> {
             UpstreamBody::new(transfer, &self.local, None).discard();
             return Ok(Step::Next);
         }
-        let redirect = internal_redirect::asked(&call.response, &self.route.response);
+        let redirect = internal_redirect::requested(&call.response, &self.route.response);
         if let Err(undecided) = reply::take_head(self.ex, &call, &self.route) {
             let transfer = Transfer { call, connection, upload: ReplayableBody::none() };
             UpstreamBody::new(transfer, &self.local, None).discard();

@@ -24,7 +24,7 @@ pub struct RequestBody {
     /// Announced bytes not yet sent; `None` if the length is unknown.
     left: Option<u64>,
     /// Maximum bytes of the next packet, if one is due.
-    asked: Option<usize>,
+    requested: Option<usize>,
     size: PacketSize,
 }
 
@@ -38,8 +38,8 @@ impl RequestBody {
             Body::Length(len) => Some(len),
             Body::Unknown => None,
         };
-        let asked = matches!(body, Body::Length(1..)).then_some(size.body_bytes());
-        Self { left, asked, size }
+        let requested = matches!(body, Body::Length(1..)).then_some(size.body_bytes());
+        Self { left, requested, size }
     }
 
     /// The container requests up to `len` bytes: [`super::AjpEvent::GetBody`].
@@ -47,10 +47,10 @@ impl RequestBody {
     /// # Errors
     /// [`AjpFault::BodyAskedTwice`] if the previously requested packet has not been sent yet.
     pub fn on_get_body(&mut self, len: u16) -> Result<(), AjpFault> {
-        if self.asked.is_some() {
+        if self.requested.is_some() {
             return Err(AjpFault::BodyAskedTwice);
         }
-        self.asked = Some(usize::from(len).min(self.size.body_bytes()));
+        self.requested = Some(usize::from(len).min(self.size.body_bytes()));
         Ok(())
     }
 
@@ -58,9 +58,9 @@ impl RequestBody {
     /// body is complete and an empty packet is due.
     #[must_use]
     pub fn due(&self) -> Option<usize> {
-        let asked = self.asked?;
-        let left = self.left.map_or(asked, |left| usize::try_from(left).unwrap_or(asked));
-        Some(asked.min(left))
+        let requested = self.requested?;
+        let left = self.left.map_or(requested, |left| usize::try_from(left).unwrap_or(requested));
+        Some(requested.min(left))
     }
 
     /// True if all announced bytes are sent. Never true for a body of unknown length.
@@ -82,7 +82,7 @@ impl RequestBody {
             (_, Some(left)) => self.left = Some(left - len as u64),
             (_, None) => {}
         }
-        self.asked = None;
+        self.requested = None;
         BodyHead::new(len).ok_or(EncodeFault::BodyTooLarge)
     }
 }

@@ -30,14 +30,14 @@ pub(super) struct Delimited {
 
 /// Decides framing and fate. A repeated `Content-Length` is merged into one.
 pub(super) fn delimit(
-    asked: Option<Method>,
+    request_method: Option<Method>,
     version: Version,
     status: Status,
     fields: &mut Fields,
 ) -> Result<Delimited, ResponseFault> {
     // RFC 9110 section 9.3.6: "A client MUST ignore any Content-Length or Transfer-Encoding header
     // fields received in a successful response to CONNECT."
-    if asked == Some(Method::Connect) && status.is_success() {
+    if request_method == Some(Method::Connect) && status.is_success() {
         return Ok(Delimited { framing: ResponseFraming::None, keep_alive: false, upgrade: true });
     }
     let announced = announced(version, fields)?;
@@ -48,7 +48,7 @@ pub(super) fn delimit(
     if status.is_interim() {
         return interim(version, status, fields, announced, options);
     }
-    let bodiless = asked == Some(Method::Head) || !status.allows_content();
+    let bodiless = request_method == Some(Method::Head) || !status.allows_content();
     let framing = match announced {
         _ if bodiless => ResponseFraming::None,
         Some(Announced::Length { bytes, .. }) => ResponseFraming::Length(bytes),

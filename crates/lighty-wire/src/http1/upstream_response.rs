@@ -103,7 +103,7 @@ impl ResponseHead {
     }
 }
 
-/// Parses one head from the front of `buf`: the response to a request with the method `asked`. HEAD
+/// Parses one head from the front of `buf`: the response to a request with `request_method`. HEAD
 /// and CONNECT change the framing.
 ///
 /// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
@@ -113,7 +113,7 @@ impl ResponseHead {
 /// [`ResponseFault`], as soon as it is certain. The connection is unusable afterwards.
 pub fn parse_response(
     buf: &[u8],
-    asked: Option<Method>,
+    request_method: Option<Method>,
     limits: &ResponseLimits,
     out: &mut ResponseHead,
 ) -> Result<Head, ResponseFault> {
@@ -123,7 +123,7 @@ pub fn parse_response(
     };
     let result = end.and_then(|end| match end {
         None => Ok(Head::Partial),
-        Some(consumed) => out.finish(asked).map(|()| Head::Complete { consumed }),
+        Some(consumed) => out.finish(request_method).map(|()| Head::Complete { consumed }),
     });
     if result != Ok(Head::Partial) {
         out.progress = HeadProgress::default();
@@ -218,8 +218,8 @@ impl ResponseHead {
     }
 
     /// Interprets the complete head.
-    fn finish(&mut self, asked: Option<Method>) -> Result<(), ResponseFault> {
-        let delimited = delimit(asked, self.version, self.status, &mut self.fields)?;
+    fn finish(&mut self, request_method: Option<Method>) -> Result<(), ResponseFault> {
+        let delimited = delimit(request_method, self.version, self.status, &mut self.fields)?;
         self.framing = delimited.framing;
         (self.keep_alive, self.upgrade) = (delimited.keep_alive, delimited.upgrade);
         Ok(())

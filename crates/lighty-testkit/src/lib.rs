@@ -7,7 +7,8 @@
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
-//! `send_file`; `fuzz`, `scratch`, `shredder`, `small_disk` and `stopwatch` stand alone.
+//! `send_file`; `fuzz`, `matrix`, `scratch`, `shredder`, `small_disk` and `stopwatch`
+//! stand alone.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -20,6 +21,7 @@ pub mod fuzz;
 pub mod gateway;
 pub mod hpack;
 pub mod http2;
+pub mod matrix;
 pub mod name_server;
 pub mod origin;
 pub mod peer;

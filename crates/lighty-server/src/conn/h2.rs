@@ -5,10 +5,11 @@
 //! request, without a future. A stream that has to wait is a task of `tasks`, polled by the
 //! connection's own.
 //!
-//! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
-//! stream's request, `output` sends its response, `tunnel` is a stream that carries another
-//! protocol, `waiting` is a stream without a window, `turn` reads and writes in portions that
-//! `pace` chooses, `leave` ends the connection. Nothing outside this folder knows about frames.
+//! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and the
+//! `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
+//! response, `tunnel` is a stream that carries another protocol, `waiting` is a stream without a
+//! window, `turn` reads and writes in portions that `pace` chooses, `leave` ends the connection.
+//! Nothing outside this folder knows about frames.
 
 mod exchange;
 mod input;
@@ -17,6 +18,8 @@ mod lingering;
 mod output;
 mod pace;
 mod shared;
+mod stream_buffers;
+mod stream_state;
 mod tasks;
 mod tunnel;
 mod turn;
@@ -40,7 +43,7 @@ use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 pub(crate) use self::exchange::{H2Exchange, H2Io};
 use self::leave::Leave;
 use self::pace::Pace;
-use self::shared::{Shared, StreamRef};
+use self::shared::{H2Shared, StreamRef};
 use self::tasks::Tasks;
 use self::waiting::Waiting;
 use super::driver::{self, Driven};
@@ -82,7 +85,7 @@ impl H2Buffers {
 /// A connection, its buffers and its timers.
 struct H2Conn<'c> {
     conn: &'c Conn,
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<H2Shared>>,
     tasks: Tasks<'c, Step>,
     buffers: Option<Box<H2Buffers>>,
     now_ms: u64,
@@ -147,7 +150,7 @@ impl<'c> H2Conn<'c> {
         worker.machine.counters.http2_connections.add(1);
         let limits = worker.global().server.http2_limits;
         let machine = Connection::server_with_extended_connect(limits, now_ms);
-        let shared = Rc::new(RefCell::new(Shared::new(machine, Rc::clone(&conn.stream))));
+        let shared = Rc::new(RefCell::new(H2Shared::new(machine, Rc::clone(&conn.stream))));
         driver::limit(RequestStream { conn, entry: &conn.entry.stream }, &worker.global().core);
         Self {
             conn,
@@ -459,7 +462,7 @@ mod tests {
         }
         assert_eq!(bytes(serve), size_of::<usize>());
         // Counts the header of an `Rc`; limit: the allocator's next larger block.
-        assert!(size_of::<RefCell<Shared>>() + 2 * size_of::<usize>() <= 1280);
+        assert!(size_of::<RefCell<H2Shared>>() + 2 * size_of::<usize>() <= 1280);
     }
 
     #[test]

@@ -22,6 +22,12 @@ impl Lingering {
         self.0.retain(|(known, _)| *known != key);
     }
 
+    /// Number of streams, for the checks of a debug build.
+    #[cfg(debug_assertions)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Removes and returns the first stream if its time is over.
     pub(super) fn pop_overdue(&mut self, now_ms: u64) -> Option<StreamKey> {
         let is_over = self.until_ms().is_some_and(|until_ms| until_ms <= now_ms);

@@ -1,13 +1,23 @@
-//! State that the loop of a connection shares with its streams: the machine, content that waits to
-//! be sent, and content that was received.
+//! State that the loop of a connection shares with its streams: the codec (`machine`), content that
+//! waits to be sent, and content that was received.
+//!
+//! [`H2Shared`] has methods of three kinds. Input, called by the loop: `begin`, `receive`,
+//! `receive_trailers`, `lose`, `lose_all` and `end_input` pass on the client's frames;
+//! `stop_lingering` takes the time. Commands of a stream's tasks: `send_head`, `push`,
+//! `send_trailers`, `discard`, `reset` and, as the last one, `end`; the `poll_` methods wait, one
+//! task for each of room, content and reset. Output: `fill` appends frames of all streams, releases
+//! the streams that are complete, and wakes the tasks that may go on. Timers: `lingers_until_ms`
+//! returns the time of the next `stop_lingering`.
+//!
+//! The state of a stream is a [`StreamState`](super::stream_state::StreamState). A command on a
+//! stream that was reset fails with `ConnectionReset`. No task calls any after `end`.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use lighty_core::settings::limits;
 use lighty_http::{Fields, Status};
 use lighty_io::transport::Stream;
@@ -16,6 +26,8 @@ use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
 use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey};
 
 use super::lingering::Lingering;
+use super::stream_buffers::{H2StreamBuffers, SendWait};
+use super::stream_state::{StreamAction, StreamEvent, StreamRecv};
 use crate::conn_table::StreamEntry;
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
@@ -30,22 +42,34 @@ const INTERIM_BYTES_MAX: usize = 64 * 1024;
 /// A stream of a connection.
 #[derive(Clone)]
 pub(super) struct StreamRef {
-    pub(super) shared: Rc<RefCell<Shared>>,
+    pub(super) shared: Rc<RefCell<H2Shared>>,
     pub(super) key: StreamKey,
 }
 
 /// The machine of one connection, and its streams.
-pub(super) struct Shared {
+pub(super) struct H2Shared {
     pub machine: Connection,
     pub stream: Rc<Stream>,
-    slots: Vec<Slot>,
+    /// By the codec's slots.
+    buffers: Vec<H2StreamBuffers>,
     /// Content of all streams that waits to be written.
     queued_bytes: usize,
     /// Streams with a task that waits to send.
     waiting: Vec<StreamKey>,
-    /// Streams to be released when their content is written.
+    /// Streams to be released with the next write.
     over: Vec<StreamKey>,
     rest: Box<ConnectionRest>,
+}
+
+/// State of the connection's own task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ConnectionTask {
+    /// It runs or was woken, and will write all changes.
+    #[default]
+    Runs,
+    /// It has to be woken when output, a window or a timer changes: bodies are also read by tasks
+    /// outside it, such as the one that reads a response ahead.
+    Waits,
 }
 
 /// Wait state of a connection. Boxed, so that a connection fits into the allocator's block.
@@ -53,80 +77,22 @@ pub(super) struct Shared {
 struct ConnectionRest {
     lingering: Lingering,
     /// Wakes the connection's own task, which alone reads and writes.
-    connection: Option<Waker>,
-    /// The connection's task waits and has to be woken when output, a window or a timer changes:
-    /// bodies are also read by tasks outside it, such as the one that reads a response ahead.
-    is_resting: bool,
+    waker: Option<Waker>,
+    task: ConnectionTask,
     /// The client sends nothing more.
     has_input_ended: bool,
-}
-
-/// Condition that a sending task waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendWait {
-    Room,
-    /// The machine has taken all its content.
-    Drained,
-}
-
-/// A stream's content between the machine and the stream's task.
-#[derive(Default)]
-struct Slot {
-    key: Option<StreamKey>,
-    content: VecDeque<Bytes>,
-    content_bytes: usize,
-    received: Vec<u8>,
-    has_ended: bool,
-    /// Received content is dropped.
-    discards: bool,
-    is_reset: bool,
-    /// Its exchange has ended.
-    is_answered: bool,
-    /// Bytes dropped since then.
-    dropped: u64,
-    /// Its response is complete, and its client still sends.
-    lingers: bool,
-    /// Trailers of the request. Boxed, because few requests have some.
-    trailers: Option<Box<Fields>>,
-    sender: Option<(SendWait, Waker)>,
-    reader: Option<Waker>,
-    watcher: Option<Waker>,
-    /// Counts the bytes sent.
-    progress: Option<Rc<StreamEntry>>,
-}
-
-impl Slot {
-    fn begin(&mut self, key: StreamKey, ends: bool) {
-        self.key = Some(key);
-        self.has_ended = ends;
-        self.received.clear();
-        (self.discards, self.is_reset, self.is_answered) = (false, false, false);
-        (self.dropped, self.lingers) = (0, false);
-        self.trailers = None;
-    }
-
-    /// Marks the stream as lost: nothing is sent or received any more.
-    fn lose(&mut self) {
-        self.is_reset = true;
-        self.content.clear();
-        self.content_bytes = 0;
-        self.received.clear();
-        let sender = self.sender.take().map(|(_, waker)| waker);
-        let waiting = [sender, self.reader.take(), self.watcher.take()];
-        waiting.into_iter().flatten().for_each(Waker::wake);
-    }
 }
 
 fn gone() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-impl Shared {
+impl H2Shared {
     pub(super) fn new(machine: Connection, stream: Rc<Stream>) -> Self {
         Self {
             machine,
             stream,
-            slots: Vec::new(),
+            buffers: Vec::new(),
             queued_bytes: 0,
             waiting: Vec::new(),
             over: Vec::new(),
@@ -136,23 +102,23 @@ impl Shared {
 
     /// Registers that the connection's task runs and will write all changes.
     pub(super) fn begin_poll(&mut self) {
-        self.rest.is_resting = false;
+        self.rest.task = ConnectionTask::Runs;
     }
 
     /// Registers that the connection's task waits. Each change now wakes `waker`.
     pub(super) fn end_poll(&mut self, waker: &Waker) {
-        if !self.rest.connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            self.rest.connection = Some(waker.clone());
+        if !self.rest.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.rest.waker = Some(waker.clone());
         }
-        self.rest.is_resting = true;
+        self.rest.task = ConnectionTask::Waits;
     }
 
     /// Wakes the connection's task, unless it runs or was woken before.
     fn wake_connection(&mut self) {
-        if std::mem::take(&mut self.rest.is_resting)
-            && let Some(connection) = &self.rest.connection
+        if std::mem::take(&mut self.rest.task) == ConnectionTask::Waits
+            && let Some(waker) = &self.rest.waker
         {
-            connection.wake_by_ref();
+            waker.wake_by_ref();
         }
     }
 
@@ -166,33 +132,33 @@ impl Shared {
 
     /// Adds a stream; `ends` if its request has no content.
     pub(super) fn begin(&mut self, key: StreamKey, ends: bool) {
-        if self.slots.len() <= key.slot() {
-            self.slots.resize_with(key.slot() + 1, Slot::default);
+        if self.buffers.len() <= key.slot() {
+            self.buffers.resize_with(key.slot() + 1, H2StreamBuffers::default);
         }
-        self.slots[key.slot()].begin(key, ends);
+        self.buffers[key.slot()].begin(key, ends);
     }
 
     /// Frees the memory of streams, if there are none.
     pub(super) fn rest(&mut self) {
         self.machine.rest();
         if self.machine.streams_alive() == 0 {
-            (self.slots, self.waiting, self.over) = (Vec::new(), Vec::new(), Vec::new());
+            (self.buffers, self.waiting, self.over) = (Vec::new(), Vec::new(), Vec::new());
         }
     }
 
-    fn slot(&mut self, key: StreamKey) -> Option<&mut Slot> {
-        self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
+    fn buffers(&mut self, key: StreamKey) -> Option<&mut H2StreamBuffers> {
+        self.buffers.get_mut(key.slot()).filter(|buffers| buffers.key == Some(key))
     }
 
-    /// Returns the slot, or an error if the stream was reset.
-    fn live(&mut self, key: StreamKey) -> io::Result<&mut Slot> {
-        self.slot(key).filter(|slot| !slot.is_reset).ok_or_else(gone)
+    /// Returns the stream's buffers, or an error if it was reset.
+    fn live(&mut self, key: StreamKey) -> io::Result<&mut H2StreamBuffers> {
+        self.buffers(key).filter(|buffers| buffers.state.is_live()).ok_or_else(gone)
     }
 
     /// Counts the bytes sent of the stream in `entry` from now on.
     pub(super) fn count_progress(&mut self, key: StreamKey, entry: &Rc<StreamEntry>) {
-        if let Some(slot) = self.slot(key) {
-            slot.progress = Some(Rc::clone(entry));
+        if let Some(buffers) = self.buffers(key) {
+            buffers.progress = Some(Rc::clone(entry));
         }
     }
 
@@ -201,9 +167,10 @@ impl Shared {
     /// reads the request's body, and would notice with the next bytes.
     pub(super) fn wake_cut_readers(&mut self, slots: &[u32]) {
         for &slot in slots {
-            let Some(slot) = self.slots.get_mut(slot as usize) else { continue };
-            if slot.reader.is_some() && slot.progress.as_ref().is_some_and(|e| e.cut().is_some()) {
-                slot.reader.take().into_iter().for_each(Waker::wake);
+            let Some(buffers) = self.buffers.get_mut(slot as usize) else { continue };
+            let is_cut = |entry: &Rc<StreamEntry>| entry.cut().is_some();
+            if buffers.reader.is_some() && buffers.progress.as_ref().is_some_and(is_cut) {
+                buffers.reader.take().into_iter().for_each(Waker::wake);
             }
         }
     }
@@ -234,8 +201,8 @@ impl Shared {
     /// Returns the bytes of content that the stream may add.
     pub(super) fn room(&mut self, key: StreamKey) -> usize {
         let queued = self.queued_bytes;
-        let Ok(slot) = self.live(key) else { return 0 };
-        let own = slot.content_bytes;
+        let Ok(buffers) = self.live(key) else { return 0 };
+        let own = buffers.content_bytes();
         let allowed = match QUEUED_BYTES_MAX.saturating_sub(queued) {
             0 => STREAM_BYTES_MIN.saturating_sub(own),
             left => left.max(STREAM_BYTES_MIN.saturating_sub(own)),
@@ -260,9 +227,7 @@ impl Shared {
         self.machine.queue_data(key, length as u64, ends).map_err(|_| gone())?;
         if length > 0 {
             self.queued_bytes += length;
-            let slot = self.live(key)?;
-            slot.content_bytes += length;
-            slot.content.push_back(bytes);
+            self.live(key)?.push(bytes);
         }
         self.wake_connection();
         Ok(())
@@ -283,7 +248,7 @@ impl Shared {
 
     /// Returns the bytes of the stream's content that were added and are not written yet.
     pub(super) fn unsent(&mut self, key: StreamKey) -> usize {
-        self.slot(key).map_or(0, |slot| slot.content_bytes)
+        self.buffers(key).map_or(0, |buffers| buffers.content_bytes())
     }
 
     /// Waits until there is room for content. Returns the room in bytes.
@@ -306,7 +271,7 @@ impl Shared {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         match self.live(key) {
-            Ok(slot) if slot.content_bytes == 0 => Poll::Ready(Ok(())),
+            Ok(buffers) if buffers.content_bytes() == 0 => Poll::Ready(Ok(())),
             _ => self.wait_to_send(key, SendWait::Drained, cx),
         }
     }
@@ -317,12 +282,12 @@ impl Shared {
         wait: SendWait,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        let slot = match self.live(key) {
-            Ok(slot) => slot,
+        let buffers = match self.live(key) {
+            Ok(buffers) => buffers,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        let is_new = slot.sender.is_none();
-        slot.sender = Some((wait, cx.waker().clone()));
+        let is_new = buffers.sender.is_none();
+        buffers.sender = Some((wait, cx.waker().clone()));
         if is_new {
             self.waiting.push(key);
         }
@@ -333,10 +298,11 @@ impl Shared {
     pub(super) fn wake_senders(&mut self) {
         let mut nth = 0;
         while let Some(&key) = self.waiting.get(nth) {
-            let wait = self.slot(key).and_then(|slot| Some((slot.sender.as_ref()?.0, slot)));
+            let buffers = self.buffers(key);
+            let wait = buffers.and_then(|buffers| Some((buffers.sender.as_ref()?.0, buffers)));
             let may_go_on = match wait {
                 None => true,
-                Some((SendWait::Drained, slot)) => slot.content_bytes == 0,
+                Some((SendWait::Drained, buffers)) => buffers.content_bytes() == 0,
                 Some((SendWait::Room, _)) => self.room(key) > 0 || self.has_last_window(key),
             };
             if !may_go_on {
@@ -344,7 +310,7 @@ impl Shared {
                 continue;
             }
             self.waiting.swap_remove(nth);
-            if let Some((_, waker)) = self.slot(key).and_then(|slot| slot.sender.take()) {
+            if let Some((_, waker)) = self.buffers(key).and_then(|b| b.sender.take()) {
                 waker.wake();
             }
         }
@@ -352,20 +318,21 @@ impl Shared {
 
     /// Adds received content; `ends` if it is the last.
     pub(super) fn receive(&mut self, key: StreamKey, bytes: &[u8], ends: bool) {
-        let Some(slot) = self.slot(key) else { return };
-        slot.has_ended |= ends;
-        if slot.discards || slot.is_answered || slot.is_reset {
-            slot.dropped += bytes.len() as u64;
-            if slot.is_answered && slot.content_bytes == 0 {
-                self.over.push(key);
+        let Some(buffers) = self.buffers(key) else { return };
+        let event = if ends { StreamEvent::LastContent } else { StreamEvent::Content };
+        let action = buffers.state.handle(event);
+        if action == StreamAction::Keep {
+            buffers.received.extend_from_slice(bytes);
+            if let Some(reader) = buffers.reader.take() {
+                reader.wake();
             }
-            self.credit(key, bytes.len());
             return;
         }
-        slot.received.extend_from_slice(bytes);
-        if let Some(reader) = slot.reader.take() {
-            reader.wake();
+        buffers.dropped += bytes.len() as u64;
+        if action == StreamAction::DropThenRelease {
+            self.over.push(key);
         }
+        self.credit(key, bytes.len());
     }
 
     /// The trailers in the machine's head end the content.
@@ -376,8 +343,8 @@ impl Shared {
                 permitted.push_looked_up(known, name, value);
             }
         }
-        if let Some(slot) = self.slot(key) {
-            slot.trailers = (!permitted.is_empty()).then(|| Box::new(permitted));
+        if let Some(buffers) = self.buffers(key) {
+            buffers.trailers = (!permitted.is_empty()).then(|| Box::new(permitted));
         }
         self.receive(key, &[], true);
     }
@@ -388,22 +355,22 @@ impl Shared {
         key: StreamKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Bytes>>> {
-        let Ok(slot) = self.live(key) else { return Poll::Ready(Err(gone())) };
-        if !slot.received.is_empty() {
-            let bytes = Bytes::from(std::mem::take(&mut slot.received));
+        let Ok(buffers) = self.live(key) else { return Poll::Ready(Err(gone())) };
+        if !buffers.received.is_empty() {
+            let bytes = Bytes::from(std::mem::take(&mut buffers.received));
             self.credit(key, bytes.len());
             return Poll::Ready(Ok(Some(bytes)));
         }
-        if slot.has_ended {
+        if buffers.state.recv == StreamRecv::Ended {
             return Poll::Ready(Ok(None));
         }
-        slot.reader = Some(cx.waker().clone());
+        buffers.reader = Some(cx.waker().clone());
         Poll::Pending
     }
 
     /// Returns true if content has arrived that was not read.
     pub(super) fn has_content(&self, key: StreamKey) -> bool {
-        self.slots.get(key.slot()).is_some_and(|slot| !slot.received.is_empty())
+        self.buffers.get(key.slot()).is_some_and(|buffers| !buffers.received.is_empty())
     }
 
     /// Ready once content has arrived, or the stream has ended.
@@ -412,11 +379,11 @@ impl Shared {
         key: StreamKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let Ok(slot) = self.live(key) else { return Poll::Ready(Err(gone())) };
-        if !slot.received.is_empty() || slot.has_ended {
+        let Ok(buffers) = self.live(key) else { return Poll::Ready(Err(gone())) };
+        if buffers.has_input() {
             return Poll::Ready(Ok(()));
         }
-        slot.reader = Some(cx.waker().clone());
+        buffers.reader = Some(cx.waker().clone());
         Poll::Pending
     }
 
@@ -428,47 +395,51 @@ impl Shared {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_readable(key, cx))?;
-        let slot = self.live(key)?;
-        let count = slot.received.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&slot.received[..count]);
-        slot.received.drain(..count);
+        let buffers = self.live(key)?;
+        let count = buffers.received.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&buffers.received[..count]);
+        buffers.received.drain(..count);
         self.credit(key, count);
         Poll::Ready(Ok(count))
     }
 
     /// Returns true if content has arrived, or the stream has ended.
     pub(super) fn has_received(&mut self, key: StreamKey) -> bool {
-        self.slot(key).is_none_or(|slot| !slot.received.is_empty() || slot.has_ended)
+        self.buffers(key).is_none_or(|buffers| buffers.has_input())
     }
 
     /// Drops all content received from now on.
     pub(super) fn discard(&mut self, key: StreamKey) {
-        let Some(slot) = self.slot(key) else { return };
-        slot.discards = true;
-        let dropped = slot.received.len();
-        slot.received = Vec::new();
+        let Some(buffers) = self.buffers(key) else { return };
+        buffers.state.handle(StreamEvent::Discard);
+        let dropped = std::mem::take(&mut buffers.received).len();
         self.credit(key, dropped);
     }
 
     pub(super) fn take_trailers(&mut self, key: StreamKey) -> Option<Fields> {
-        self.slot(key)?.trailers.take().map(|trailers| *trailers)
+        self.buffers(key)?.trailers.take().map(|trailers| *trailers)
     }
 
     /// Ready once the stream was reset or the connection is lost.
     pub(super) fn poll_gone(&mut self, key: StreamKey, cx: &mut Context<'_>) -> Poll<()> {
-        let Ok(slot) = self.live(key) else { return Poll::Ready(()) };
-        slot.watcher = Some(cx.waker().clone());
+        let Ok(buffers) = self.live(key) else { return Poll::Ready(()) };
+        buffers.watcher = Some(cx.waker().clone());
         Poll::Pending
     }
 
     /// Handles a stream that the machine no longer has: the client has reset it, or broken a rule.
     pub(super) fn lose(&mut self, key: StreamKey) {
-        let Some(slot) = self.slot(key) else { return };
-        let (dropped, is_answered) = (slot.content_bytes, slot.is_answered);
-        slot.lose();
+        let Some(buffers) = self.buffers(key) else { return };
+        let dropped = buffers.drop_content();
+        let action = buffers.state.handle(StreamEvent::Lose);
         self.queued_bytes -= dropped;
-        if is_answered {
-            self.over.push(key);
+        match action {
+            StreamAction::QueueRelease => self.over.push(key),
+            StreamAction::StopLingering => {
+                self.rest.lingering.remove(key);
+                self.over.push(key);
+            }
+            _ => {}
         }
     }
 
@@ -478,12 +449,12 @@ impl Shared {
         self.rest.has_input_ended = true;
         self.machine.end_input();
         let mut has_whole_request = false;
-        for nth in 0..self.slots.len() {
-            let slot = &mut self.slots[nth];
-            match slot.key.filter(|_| !slot.is_reset) {
-                Some(_) if slot.has_ended => {
+        for nth in 0..self.buffers.len() {
+            let buffers = &mut self.buffers[nth];
+            match buffers.key.filter(|_| !buffers.state.is_lost()) {
+                Some(_) if buffers.state.recv == StreamRecv::Ended => {
                     has_whole_request = true;
-                    slot.watcher.take().into_iter().for_each(Waker::wake);
+                    buffers.watcher.take().into_iter().for_each(Waker::wake);
                 }
                 Some(key) => self.lose(key),
                 None => {}
@@ -499,8 +470,9 @@ impl Shared {
 
     /// Like [`lose`](Self::lose), for all streams.
     pub(super) fn lose_all(&mut self) {
-        for nth in 0..self.slots.len() {
-            if let Some(key) = self.slots[nth].key.filter(|_| !self.slots[nth].is_reset) {
+        for nth in 0..self.buffers.len() {
+            let buffers = &self.buffers[nth];
+            if let Some(key) = buffers.key.filter(|_| !buffers.state.is_lost()) {
                 self.lose(key);
             }
         }
@@ -515,16 +487,16 @@ impl Shared {
 
     /// Ends the exchange of the stream; the stream is released when its content is written.
     pub(super) fn end(&mut self, key: StreamKey) {
-        let Some(slot) = self.slot(key) else { return };
-        slot.is_answered = true;
-        slot.progress = None;
-        (slot.sender, slot.reader, slot.watcher) = (None, None, None);
-        let unread = std::mem::take(&mut slot.received).len();
-        let is_over = slot.content_bytes == 0;
-        self.credit(key, unread);
-        if is_over {
+        let Some(buffers) = self.buffers(key) else { return };
+        let unread = buffers.end();
+        let event = match buffers.content_bytes() {
+            0 => StreamEvent::Finish,
+            _ => StreamEvent::FinishQueued,
+        };
+        if buffers.state.handle(event) == StreamAction::QueueRelease {
             self.over.push(key);
         }
+        self.credit(key, unread);
         self.wake_connection();
     }
 
@@ -540,25 +512,54 @@ impl Shared {
         self.release(now_ms);
         self.machine.poll_output(out);
         self.wake_senders();
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// Checks the counts and queues of a debug build between two turns.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        self.buffers.iter().for_each(H2StreamBuffers::check);
+        let of = |figure: fn(&H2StreamBuffers) -> usize| self.buffers.iter().map(figure).sum();
+        let (queued, senders, lingering): (usize, usize, usize) = (
+            of(H2StreamBuffers::content_bytes),
+            of(|buffers| usize::from(buffers.sender.is_some())),
+            of(|buffers| usize::from(buffers.state.is_lingering())),
+        );
+        debug_assert_eq!(self.queued_bytes, queued, "content of all streams");
+        debug_assert_eq!(self.waiting.len(), senders, "{:?}", self.waiting);
+        debug_assert_eq!(self.rest.lingering.len(), lingering, "lingering streams");
+        debug_assert!(self.over.is_empty(), "{:?} were not released", self.over);
+        let streams = self.buffers.iter().filter(|buffers| buffers.key.is_some()).count();
+        debug_assert_eq!(self.machine.streams_alive() as usize, streams, "streams of the codec");
     }
 
     /// Releases the ended streams. A stream lingers while its client still sends, so that a few
     /// bytes in flight do not cause a reset.
     fn release(&mut self, now_ms: u64) {
         while let Some(key) = self.over.pop() {
-            let Some(slot) = self.slot(key) else { continue };
-            if !slot.has_ended && !slot.is_reset && slot.dropped <= limits::DRAIN_BYTES_MAX {
-                if !std::mem::replace(&mut slot.lingers, true) {
-                    self.rest.lingering.push(key, now_ms);
+            let Some(buffers) = self.buffers(key) else { continue };
+            let event = match buffers.dropped {
+                ..=limits::DRAIN_BYTES_MAX => StreamEvent::Release,
+                _ => StreamEvent::ReleaseExcess,
+            };
+            match buffers.state.handle(event) {
+                StreamAction::Linger => self.rest.lingering.push(key, now_ms),
+                StreamAction::Free => self.free(key),
+                StreamAction::FreeLingering => {
+                    self.rest.lingering.remove(key);
+                    self.free(key);
                 }
-                continue;
+                _ => {}
             }
-            slot.key = None;
-            if slot.lingers {
-                self.rest.lingering.remove(key);
-            }
-            self.machine.release(key);
         }
+    }
+
+    fn free(&mut self, key: StreamKey) {
+        if let Some(buffers) = self.buffers(key) {
+            buffers.free();
+        }
+        self.machine.release(key);
     }
 
     /// Returns the time of the next call to [`stop_lingering`](Self::stop_lingering).
@@ -569,36 +570,29 @@ impl Shared {
     /// Resets the lingering streams that clients have sent on for too long.
     pub(super) fn stop_lingering(&mut self, now_ms: u64) {
         while let Some(key) = self.rest.lingering.pop_overdue(now_ms) {
-            if let Some(slot) = self.slot(key) {
-                slot.key = None;
+            if let Some(buffers) = self.buffers(key) {
+                buffers.state.handle(StreamEvent::LingerOver);
             }
-            self.machine.release(key);
+            self.free(key);
         }
     }
 
     /// Appends a frame's content after the frame header.
     fn take_content(&mut self, frame: DataFrame, out: &mut Vec<u8>) {
-        let slot = &mut self.slots[frame.stream.slot()];
-        let mut left = frame.len;
-        while left > 0
-            && let Some(front) = slot.content.front_mut()
-        {
-            let count = left.min(front.len());
-            lighty_buf::append(out, &front[..count]);
-            front.advance(count);
-            if front.is_empty() {
-                slot.content.pop_front();
-            }
-            left -= count;
-        }
-        debug_assert_eq!(left, 0, "content was announced that is not there");
-        slot.content_bytes -= frame.len;
+        let buffers = &mut self.buffers[frame.stream.slot()];
+        debug_assert_eq!(buffers.key, Some(frame.stream), "a frame of a stream that is released");
+        buffers.take_content(frame.len, out);
         self.queued_bytes -= frame.len;
-        if let Some(entry) = &slot.progress {
+        if let Some(entry) = &buffers.progress {
             entry.progress.set(entry.progress.get() + frame.len as u64);
         }
-        if slot.is_answered && slot.content_bytes == 0 {
+        if buffers.content_bytes() == 0
+            && buffers.state.handle(StreamEvent::Written) == StreamAction::QueueRelease
+        {
             self.over.push(frame.stream);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -456,7 +456,11 @@ impl H2Shared {
                     has_whole_request = true;
                     buffers.watcher.take().into_iter().for_each(Waker::wake);
                 }
-                Some(key) => self.lose(key),
+                Some(key) => {
+                    // The codec must not announce content that is dropped here.
+                    self.machine.reset(key, ErrorCode::CANCEL);
+                    self.lose(key);
+                }
                 None => {}
             }
         }

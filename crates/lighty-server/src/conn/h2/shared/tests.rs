@@ -155,6 +155,25 @@ impl Wake for Woken {
 }
 
 #[test]
+fn half_close_resets_incomplete_requests_with_a_queued_response() {
+    let mut pair = Pair::new();
+    let (_, incomplete) = pair.request(false);
+    let (_, running) = pair.request(false);
+    let (_, whole) = pair.request(true);
+    pair.respond(incomplete, &[b'x'; 1000]);
+    pair.begin_response(running, &[b'y'; 1000]);
+    assert!(pair.shared.end_input(), "one request is complete");
+    pair.write();
+    assert!(pair.content.is_empty(), "nothing of a lost stream is sent");
+    let lost = [incomplete, running].map(|stream| (stream.id(), ErrorCode::CANCEL));
+    assert_eq!(pair.resets(), lost);
+    pair.shared.end(running);
+    pair.respond(whole, b"whole");
+    pair.write();
+    assert_eq!((&*pair.content, pair.streams()), (&b"whole"[..], 0));
+}
+
+#[test]
 fn reset_of_a_queued_response_frees_its_stream_once() {
     let mut pair = Pair::new();
     let (near, far) = pair.request(true);

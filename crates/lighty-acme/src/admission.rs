@@ -13,8 +13,8 @@ use lighty_io::clock::Clock;
 use lighty_io::file::small_file::Stamp;
 use tokio::task::JoinSet;
 
-use crate::attempt::{Known, Say};
-use crate::demand::{AdmissionQuery, Demand, OnDemand, REFUSED_S, UNASKED_S};
+use crate::attempt::{CertificateState, Say};
+use crate::demand::{Demand, OnDemand, AdmissionQuery, REFUSED_S, UNASKED_S};
 use crate::plan::CertificatePlan;
 use crate::store::file_name;
 use crate::wanted::CertificateSpec;
@@ -114,7 +114,11 @@ impl Admissions {
     }
 
     /// True if the certificate must be checked now.
-    pub(crate) fn is_due(&self, wanted: &CertificateSpec, known: &HashMap<String, Known>) -> bool {
+    pub(crate) fn is_due(
+        &self,
+        wanted: &CertificateSpec,
+        known: &HashMap<String, CertificateState>,
+    ) -> bool {
         let (name, now_s) = (&wanted.names[0], Clock::start().unix_s());
         let next_s = self.looked.get(name).map_or(0, |looked| looked.next_s);
         let is_to_order =
@@ -135,7 +139,7 @@ impl Admissions {
         &mut self,
         wanted: &CertificateSpec,
         plan: &CertificatePlan,
-        known: &mut HashMap<String, Known>,
+        known: &mut HashMap<String, CertificateState>,
     ) {
         let (name, file) = (&wanted.names[0], file_name(&wanted.names));
         let Some(OnDemand { pairs, .. }) = self.demand.rules() else { return };

@@ -1,6 +1,11 @@
 //! Work on one certificate: asking the authority for its renewal window, and ordering. Of all
 //! processes that share a store, one orders; the others find the certificate there. Dropping the
 //! future ends the order, and leaves neither a lock nor a proof.
+//!
+//! A [`CertificateState`] is the memory between two runs of a [`CertificateTask`]: `read` compares
+//! it with the store, `is_due` says whether to run, `run` asks and orders, and returns the next
+//! state. The service owns the timer, and calls `is_due` with its time. `warn` logs at most once a
+//! day.
 
 use std::time::Duration;
 
@@ -13,6 +18,7 @@ use crate::client::AcmeClient;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::{Accounts, Orders};
+use crate::progress_copy::{CopyAction, CopyEvent, ProgressCopy};
 use crate::schedule::{OrderProgress, due_s, late_s};
 use crate::store::{Lock, Reserved, Store, TOUCH_EVERY};
 use crate::wanted::{CertificateSpec, Issuer};
@@ -32,38 +38,52 @@ const ASK_AGAIN_S: i64 = 21_600;
 /// Seconds between two warnings about a certificate that is not renewed.
 const WARN_EVERY_S: i64 = 86_400;
 
+// One run for a certificate:
+//
+//                    due              the lock is free              still due
+//     waiting ------------> lock it -------------------> read again -----------> order
+//        ^                     |                             |                     |
+//        |                     | another process has it      | not due any more    |
+//        +---------------------+-----------------------------+---------------------+
+//          held_until_s: 2 s                          success: due by its validity
+//                                                     failure: a growing delay
+
 /// State of one certificate.
 #[derive(Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct CertificateState {
     pub(crate) stamp: Option<Stamp>,
     pub(crate) facts: Option<CertificateFacts>,
     pub(crate) progress: OrderProgress,
-    is_read: bool,
-    /// The progress could not be saved.
-    is_unkept: bool,
+    copy: ProgressCopy,
     /// The request for a renewal (a file in the store) that has already led to an order.
     answered: Option<Stamp>,
-    /// Another process is ordering; check again at this time, in seconds since 1970.
-    held_until_s: i64,
-    is_said_held: bool,
+    /// Another process is ordering, which was logged; check again at this time, in seconds since
+    /// 1970.
+    held_until_s: Option<i64>,
     /// Time of the next question for the renewal window, in seconds since 1970.
     ask_s: i64,
     warned_s: i64,
 }
 
-impl Known {
+impl CertificateState {
     /// Reads the certificate and its progress again if the certificate has changed.
     pub(crate) fn read(&mut self, store: &Store, name: &str) {
+        let stamp = Stamp::of(&store.certificate(name)).ok();
+        if self.copy == ProgressCopy::Unread || stamp != self.stamp {
+            self.read_again(store, name);
+        }
+    }
+
+    /// Reads the certificate and its progress. Keeps a failure that could not be saved.
+    fn read_again(&mut self, store: &Store, name: &str) {
         let path = store.certificate(name);
         let stamp = Stamp::of(&path).ok();
-        if self.is_read && stamp == self.stamp {
-            return;
+        let has_changed = stamp != self.stamp;
+        let event = if has_changed { CopyEvent::ReadChanged } else { CopyEvent::ReadSame };
+        if self.copy.handle(event) == CopyAction::Load {
+            self.progress = store.progress(name);
         }
-        // Keep a failure that could not be saved.
-        if !self.is_unkept || stamp != self.stamp {
-            (self.is_unkept, self.progress) = (false, store.progress(name));
-        }
-        (self.is_read, self.stamp) = (true, stamp);
+        self.stamp = stamp;
         self.facts = examine(&path).ok();
     }
 
@@ -88,7 +108,7 @@ fn luck(names: &[String], facts: Option<&CertificateFacts>) -> u64 {
 
 /// Work on one certificate.
 #[derive(Clone)]
-pub(crate) struct Task {
+pub(crate) struct CertificateTask {
     pub(crate) store: Store,
     pub(crate) wanted: CertificateSpec,
     /// The certificate's name in the store.
@@ -98,14 +118,14 @@ pub(crate) struct Task {
     pub(crate) say: Say,
 }
 
-impl Task {
+impl CertificateTask {
     /// True if there is anything to do that takes long.
-    pub(crate) fn is_due(&self, known: &Known, now_s: i64) -> bool {
+    pub(crate) fn is_due(&self, known: &CertificateState, now_s: i64) -> bool {
         self.is_order_due(known, now_s) || self.issuer_to_ask(known, now_s).is_some()
     }
 
     /// Asks for the renewal window and orders, if either is due. Returns the new state.
-    pub(crate) async fn run(self, mut known: Known) -> Known {
+    pub(crate) async fn run(self, mut known: CertificateState) -> CertificateState {
         self.ask(&mut known, now_s()).await;
         if self.is_order_due(&known, now_s()) {
             self.attempt(&mut known).await;
@@ -114,15 +134,16 @@ impl Task {
     }
 
     /// A request for a renewal leads to one order, even during the delay after failures.
-    fn is_order_due(&self, known: &Known, now_s: i64) -> bool {
+    fn is_order_due(&self, known: &CertificateState, now_s: i64) -> bool {
         let is_asked_for = || {
             let asked = self.store.renewal_asked_for(&self.name);
             asked.is_some() && asked != known.answered
         };
-        now_s >= known.held_until_s && (now_s >= known.due_s(&self.wanted.names) || is_asked_for())
+        now_s >= known.held_until_s.unwrap_or(0)
+            && (now_s >= known.due_s(&self.wanted.names) || is_asked_for())
     }
 
-    fn issuer_to_ask(&self, known: &Known, now_s: i64) -> Option<&Issuer> {
+    fn issuer_to_ask(&self, known: &CertificateState, now_s: i64) -> Option<&Issuer> {
         let told_s = known.progress.window.as_ref().map_or(0, |window| window.ask_again_s);
         known.fitting(&self.wanted.names)?;
         let issuers = &self.wanted.options.issuers;
@@ -131,7 +152,7 @@ impl Task {
     }
 
     /// Asks the authority for the certificate's renewal window.
-    async fn ask(&self, known: &mut Known, now_s: i64) {
+    async fn ask(&self, known: &mut CertificateState, now_s: i64) {
         let Some(issuer) = self.issuer_to_ask(known, now_s) else { return };
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
         let Self { store, wanted, accounts, leftovers, .. } = self;
@@ -154,7 +175,7 @@ impl Task {
     }
 
     /// Orders a certificate, unless another process does.
-    async fn attempt(&self, known: &mut Known) {
+    async fn attempt(&self, known: &mut CertificateState) {
         let Self { store, name, .. } = self;
         let asked = store.renewal_asked_for(name);
         // The store may have disappeared while the server runs.
@@ -168,8 +189,8 @@ impl Task {
         };
         store.sweep(name);
         // Another process may have ordered the certificate meanwhile.
-        (known.is_read, known.is_said_held, known.held_until_s) = (false, false, 0);
-        known.read(store, name);
+        known.held_until_s = None;
+        known.read_again(store, name);
         if !self.is_order_due(known, now_s()) {
             return;
         }
@@ -185,7 +206,7 @@ impl Task {
     }
 
     /// Orders a certificate and stores it. Returns the authority that signed it.
-    async fn obtain(&self, held: &mut Lock, known: &Known) -> Result<Issuer, Failure> {
+    async fn obtain(&self, held: &mut Lock, known: &CertificateState) -> Result<Issuer, Failure> {
         let room = Reserved::for_certificate(&self.store.certificate(&self.name));
         let room = room.map_err(|error| (OrderError::Store(error), 0))?;
         let (issuer, pem) = guarded(held, order(self, known)).await?;
@@ -193,9 +214,8 @@ impl Task {
         Ok(issuer)
     }
 
-    fn wait_for_other(&self, known: &mut Known) {
-        known.held_until_s = now_s() + HELD_S;
-        if !std::mem::replace(&mut known.is_said_held, true) {
+    fn wait_for_other(&self, known: &mut CertificateState) {
+        if known.held_until_s.replace(now_s() + HELD_S).is_none() {
             let (names, path) = (self.wanted.names.join(", "), self.store.lock(&self.name));
             let path = path.display();
             let text = format!("acme: {names}: waiting for another server, which holds {path}");
@@ -203,10 +223,11 @@ impl Task {
         }
     }
 
-    fn succeed(&self, known: &mut Known, issuer: &Issuer) {
+    fn succeed(&self, known: &mut CertificateState, issuer: &Issuer) {
         known.progress.succeed(&issuer.name);
         let kept = self.store.keep_progress(&self.name, &known.progress);
-        (known.is_read, known.is_unkept, known.ask_s) = (false, false, 0);
+        known.copy.handle(CopyEvent::Replaced);
+        known.ask_s = 0;
         known.read(&self.store, &self.name);
         let names = self.wanted.names.join(", ");
         (self.say)(false, &format!("acme: {names}: {} has signed the certificate", issuer.name));
@@ -215,13 +236,16 @@ impl Task {
         }
     }
 
-    pub(crate) fn fail(&self, known: &mut Known, (why, retry_after_s): Failure) {
+    pub(crate) fn fail(&self, known: &mut CertificateState, (why, retry_after_s): Failure) {
         let now_s = now_s();
         let luck = luck(&self.wanted.names, known.facts.as_ref());
         let again_s = (retry_after_s - now_s).max(0);
         known.progress.fail(now_s, why.to_string(), again_s, luck);
         // On a full disk it is only kept in memory.
-        known.is_unkept = self.store.keep_progress(&self.name, &known.progress).is_err();
+        known.copy.handle(match self.store.keep_progress(&self.name, &known.progress) {
+            Ok(()) => CopyEvent::Saved,
+            Err(_) => CopyEvent::NotSaved,
+        });
         let wait_s = known.progress.not_before_s - now_s;
         let names = self.wanted.names.join(", ");
         let is_served = known.fitting(&self.wanted.names).is_some_and(|f| now_s < f.valid_s.end);
@@ -231,7 +255,7 @@ impl Task {
     }
 
     /// Warns once a day if a certificate should have been renewed long ago.
-    pub(crate) fn warn(&self, known: &mut Known, now_s: i64) {
+    pub(crate) fn warn(&self, known: &mut CertificateState, now_s: i64) {
         let name = &self.name;
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
         if now_s < late_s(&facts.valid_s) || now_s - known.warned_s < WARN_EVERY_S {
@@ -285,8 +309,11 @@ async fn guarded<T>(
 }
 
 /// Tries the authorities in order.
-async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> {
-    let Task { store, wanted, accounts, leftovers, .. } = task;
+async fn order(
+    task: &CertificateTask,
+    known: &CertificateState,
+) -> Result<(Issuer, String), Failure> {
+    let CertificateTask { store, wanted, accounts, leftovers, .. } = task;
     let client = AcmeClient::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
     let mut failed = Vec::new();
     for issuer in &wanted.options.issuers {
@@ -314,12 +341,12 @@ mod tests {
     use super::*;
     use crate::wanted::CertificateOptions;
 
-    fn task(directory: &std::path::Path) -> Task {
+    fn task(directory: &std::path::Path) -> CertificateTask {
         let store = Store::new(directory);
         store.prepare(None).expect("a store");
         let names = ["a.test".to_owned()].into();
         let options = std::sync::Arc::new(CertificateOptions::default());
-        Task {
+        CertificateTask {
             store,
             wanted: CertificateSpec { names, options },
             name: "a.test".to_owned(),
@@ -333,7 +360,7 @@ mod tests {
     fn a_file_that_asks_for_a_renewal_leads_to_one_order() {
         let directory = tempfile::tempdir().expect("a directory");
         let task = task(directory.path());
-        let mut known = Known::default();
+        let mut known = CertificateState::default();
         let why = || (OrderError::Late, 0);
         assert!(task.is_order_due(&known, now_s()), "there is no certificate");
         task.fail(&mut known, why());
@@ -367,14 +394,13 @@ mod tests {
     fn a_failure_that_cannot_be_written_down_is_still_one() {
         let directory = tempfile::tempdir().expect("a directory");
         let task = task(directory.path());
-        let mut known = Known::default();
+        let mut known = CertificateState::default();
         known.read(&task.store, &task.name);
         let progress = directory.path().join("progress");
         std::fs::remove_dir(&progress).expect("removed");
         for failures in 1..3 {
             task.fail(&mut known, (OrderError::Late, 0));
-            known.is_read = false;
-            known.read(&task.store, &task.name);
+            known.read_again(&task.store, &task.name);
             assert_eq!(known.progress.failures, failures);
         }
         std::fs::create_dir(&progress).expect("made");

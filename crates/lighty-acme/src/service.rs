@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, LocalSet};
 
 use crate::admission::Admissions;
-use crate::attempt::{Known, Say, Task};
+use crate::attempt::{CertificateState, CertificateTask, Say};
 use crate::demand::Demand;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
@@ -136,9 +136,9 @@ struct Keeper {
     leftovers: Leftovers,
     /// Removals of records that orders have left.
     removals: JoinSet<()>,
-    known: HashMap<String, Known>,
-    orders: JoinSet<Known>,
-    running: HashMap<Id, (Task, AbortHandle)>,
+    known: HashMap<String, CertificateState>,
+    orders: JoinSet<CertificateState>,
+    running: HashMap<Id, (CertificateTask, AbortHandle)>,
     /// Certificates to be ordered once fewer orders are in progress.
     waiting: VecDeque<CertificateSpec>,
     /// Time until which not all certificates are checked, unless the plan changes.
@@ -209,7 +209,7 @@ impl Keeper {
     }
 
     /// Processes the end of a task.
-    fn take(&mut self, done: Result<(Id, Known), JoinError>) {
+    fn take(&mut self, done: Result<(Id, CertificateState), JoinError>) {
         let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some((task, _)) = self.running.remove(&id) else { return };
         self.on_demand.look_soon(&task.wanted);
@@ -278,7 +278,7 @@ impl Keeper {
         if self.is_running(&name) {
             return false;
         }
-        let task = Task {
+        let task = CertificateTask {
             store: store.clone(),
             wanted: wanted.clone(),
             name: name.clone(),

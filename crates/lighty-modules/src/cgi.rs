@@ -12,6 +12,7 @@
 mod child_guard;
 mod output;
 mod program;
+mod program_input;
 mod settings;
 mod talk;
 mod tunnelled;
@@ -41,9 +42,9 @@ use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
 use child_guard::ChildGuard;
-use output::Output;
+use output::ProgramBody;
 use settings::CgiSettings;
-use talk::{Talk, Trouble};
+use talk::{CgiError, Talk};
 
 /// The module.
 pub struct Cgi {
@@ -237,7 +238,7 @@ async fn read_head(
             follow(ex, talk);
             more
         });
-        let count = more.await.map_err(|trouble| failure(&trouble))?;
+        let count = more.await.map_err(|error| failure(&error))?;
         if count == 0 {
             let words = "the program ended without the head of a response";
             talk.complete();
@@ -278,13 +279,13 @@ fn malformed(fault: CgiFault) -> FaultReport {
     FaultReport::new(Fault::BackendMalformed, fault.words())
 }
 
-fn failure(trouble: &Trouble) -> FaultReport {
+fn failure(error: &CgiError) -> FaultReport {
     // Nothing was sent yet, so the client can get an error.
-    let fault = match trouble.fault() {
+    let fault = match error.fault() {
         Fault::BackendCut => Fault::BackendMalformed,
         fault => fault,
     };
-    FaultReport::new(fault, trouble.to_string())
+    FaultReport::new(fault, error.to_string())
 }
 
 /// True if a redirect leads to the program's own path, also with a path info or query. To avoid an
@@ -352,7 +353,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
         }
         talk.read_to_nowhere();
     } else {
-        let output = Output::new(talk, &head);
+        let output = ProgramBody::new(talk, &head);
         let stream = ex.settings.core.stream_response_body;
         ex.response.body = SpooledResponse::body(ex, output, stream);
     }

@@ -10,19 +10,27 @@ use lighty_core::{BodyChunk, BodyStream, Fault, FaultReport};
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
 
-use super::talk::{Talk, Trouble};
+use super::talk::{CgiError, Talk};
 
 /// The response body of a program.
-pub(super) struct Output {
+pub(super) struct ProgramBody {
     talk: Talk,
     left: Left,
     length: Option<u64>,
-    program: Program,
+    part: ProgramPart,
 }
 
+// The rest of a response (`ProgramPart`):
+//
+//                end of output            signal known, or no need of it
+//     Writes ---------------------> Exits -----------------------------> Done
+//       |                                                                  ^
+//       +------------------------------------------------------------------+
+//                error, faulty chunk
+
 /// The next expected event of the program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Program {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgramPart {
     Writes,
     /// The exit; the output has ended.
     Exits,
@@ -30,11 +38,11 @@ enum Program {
     Done,
 }
 
-impl Output {
+impl ProgramBody {
     pub(super) fn new(mut talk: Talk, head: &CgiHead) -> Self {
         talk.begin_body();
         let (left, length) = (Left::of(head), head.content_length);
-        Self { talk, left, length, program: Program::Writes }
+        Self { talk, left, length, part: ProgramPart::Writes }
     }
 
     /// Takes the pending output, up to the announced length. Further output is dropped.
@@ -53,13 +61,13 @@ impl Output {
     }
 
     fn end(&mut self) {
-        self.program = Program::Done;
+        self.part = ProgramPart::Done;
         self.talk.complete();
     }
 
-    fn broke(&mut self, trouble: &Trouble) -> FaultReport {
-        self.program = Program::Done;
-        FaultReport::new(trouble.fault(), trouble.to_string())
+    fn broke(&mut self, error: &CgiError) -> FaultReport {
+        self.part = ProgramPart::Done;
+        FaultReport::new(error.fault(), error.to_string())
     }
 
     fn cut(&mut self, detail: impl Into<Cow<'static, str>>) -> FaultReport {
@@ -88,7 +96,7 @@ impl Output {
     }
 }
 
-impl Ahead for Output {
+impl Ahead for ProgramBody {
     const WAITER: &'static str = "a program";
 
     fn takes_request(&self) -> bool {
@@ -102,20 +110,20 @@ impl Ahead for Output {
                 Ok(None) => {}
                 Err(fault) => return Poll::Ready(Some(Err(self.cut(fault.words())))),
             }
-            match self.program {
-                Program::Done => return Poll::Ready(None),
-                Program::Exits => return self.poll_end(cx).map(|end| end.err().map(Err)),
-                Program::Writes => match ready!(self.talk.poll_more(cx)) {
-                    Ok(0) => self.program = Program::Exits,
+            match self.part {
+                ProgramPart::Done => return Poll::Ready(None),
+                ProgramPart::Exits => return self.poll_end(cx).map(|end| end.err().map(Err)),
+                ProgramPart::Writes => match ready!(self.talk.poll_more(cx)) {
+                    Ok(0) => self.part = ProgramPart::Exits,
                     Ok(_) => {}
-                    Err(trouble) => return Poll::Ready(Some(Err(self.broke(&trouble)))),
+                    Err(error) => return Poll::Ready(Some(Err(self.broke(&error)))),
                 },
             }
         }
     }
 }
 
-impl BodyStream for Output {
+impl BodyStream for ProgramBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }

@@ -1,4 +1,11 @@
 //! Transfers bytes both ways between a client and a program.
+//!
+//! [`Talk`] has methods of three kinds. Reading: `poll_more` passes the request body on, reads the
+//! program's output, and observes the client, the program's exit and the timeouts; `push_body` only
+//! passes the body on. Decisions of the response head: `stays` or `into_tunnel`, then `begin_body`.
+//! Ends: `poll_signal` after the end of the output, then `complete` or `read_to_nowhere`; dropping
+//! a [`Talk`] ends the program. The timers are its own: `poll_more` and `poll_signal` set them.
+//! [`ProgramInput`] is the state of the program's input, [`EndWait`] the wait for its end.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,6 +24,7 @@ use lighty_io::process::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
 use super::child_guard::ChildGuard;
+use super::program_input::{InputAction, InputEvent, ProgramInput};
 use super::settings::Limits;
 use super::tunnelled::TunnelledProgram;
 
@@ -40,7 +48,7 @@ const END_MS: u64 = 250;
 
 /// Reasons for which a transfer fails.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum CgiError {
     /// The request body could not be read.
     Body(BodyFault),
     /// The client has disconnected, or counts as disconnected.
@@ -53,7 +61,7 @@ pub(super) enum Trouble {
     Broken(io::Error),
 }
 
-impl Trouble {
+impl CgiError {
     /// Returns the fault for this error.
     pub(super) fn fault(&self) -> Fault {
         match self {
@@ -66,7 +74,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CgiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body(BodyFault::Malformed(words)) => f.write_str(words),
@@ -81,7 +89,7 @@ impl fmt::Display for Trouble {
 
 /// Which side must act next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum WaitsFor {
     /// The client must send more of its body.
     Client,
     /// The program must read.
@@ -90,26 +98,25 @@ enum Turn {
     Writer,
 }
 
-/// Next data for the program's input.
-enum Input {
-    /// The unsent part of this piece of the body, then the remaining pieces.
-    Body(Bytes),
-    /// Data after an upgrade. The body has ended, and the response head decides on the upgrade.
-    Upgrade,
-    /// Nothing: it is closed.
-    Nothing,
-}
-
 /// The part of the response that the program's output contains.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutputPart {
     Head,
     Body,
 }
 
+// The end of a program (`EndWait`). Each arrow sets a timer; the response ends with it, or earlier
+// with the event.
+//
+//                 the output ends
+//     Output ----------------------> Exit
+//       |                             ^
+//       | the program exits           | the output ends
+//       +------------> Children ------+
+
 /// The event that the end of the response waits for.
-#[derive(Clone, Copy)]
-enum End {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndWait {
     /// The end of the output.
     Output,
     /// The silence of children that hold the output open, since the program's exit.
@@ -124,17 +131,17 @@ pub(super) struct Talk {
     body: RequestBody,
     /// Error of reading the request body; cleared when reported.
     body_fault: Option<BodyFault>,
-    input: Input,
-    /// The program may accept an upgrade: its input stays open until its head arrives.
-    may_upgrade: bool,
+    input: ProgramInput,
+    /// Unsent part of the current piece of the body.
+    piece: Bytes,
     client: Option<Rc<RefCell<dyn Client>>>,
-    output: Output,
+    output: OutputPart,
     buffer: ReadBuf,
     limits: Limits,
     clock: Clock,
     moved_ms: u64,
     alarm: Option<Pin<Box<Sleep>>>,
-    end: End,
+    end: EndWait,
     guard: Option<ChildGuard>,
 }
 
@@ -150,17 +157,20 @@ impl Talk {
         Self {
             body: std::mem::take(&mut ex.body),
             body_fault: None,
-            input: Input::Body(Bytes::new()),
-            may_upgrade: matches!(channel, Channel::Socket(_)),
+            input: match channel {
+                Channel::Socket(_) => ProgramInput::UpgradableBody,
+                Channel::Pipes { .. } => ProgramInput::Body,
+            },
+            piece: Bytes::new(),
             channel,
             client: ex.client.clone(),
-            output: Output::Head,
+            output: OutputPart::Head,
             buffer: ReadBuf::default(),
             limits,
             moved_ms: clock.mono_ms(),
             clock,
             alarm: None,
-            end: End::Output,
+            end: EndWait::Output,
             guard: Some(guard),
         }
     }
@@ -179,31 +189,34 @@ impl Talk {
     pub(super) fn take_pending(&mut self) -> Bytes {
         let taken = Bytes::copy_from_slice(self.pending());
         self.consume(taken.len());
+        debug_assert!(self.pending().is_empty());
         taken
     }
 
     /// Reads more output after the pending bytes. Returns 0 at the end of the output.
-    pub(super) async fn more(&mut self) -> Result<usize, Trouble> {
+    pub(super) async fn more(&mut self) -> Result<usize, CgiError> {
         std::future::poll_fn(|cx| self.poll_more(cx)).await
     }
 
     /// Polling form of [`Talk::more`].
-    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Trouble>> {
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, CgiError>> {
         if let Some(fault) = self.body_fault.take() {
-            return Poll::Ready(Err(Trouble::Body(fault)));
+            return Poll::Ready(Err(CgiError::Body(fault)));
         }
-        let turn = self.poll_body(cx).map_err(Trouble::Body)?;
+        let turn = self.poll_body(cx).map_err(CgiError::Body)?;
         let Some(room) = self.buffer.room(READ_BYTES, READ_BYTES_MAX) else {
-            return Poll::Ready(Err(Trouble::Broken(io::ErrorKind::OutOfMemory.into())));
+            return Poll::Ready(Err(CgiError::Broken(io::ErrorKind::OutOfMemory.into())));
         };
+        let room_bytes = room.len();
         if let Poll::Ready(read) = self.channel.poll_read(cx, room) {
-            let count = read.map_err(Trouble::Broken)?;
+            let count = read.map_err(CgiError::Broken)?;
+            debug_assert!(count <= room_bytes, "{count} bytes into room for {room_bytes}");
             self.buffer.filled(count);
             self.moved_ms = self.clock.mono_ms();
             return Poll::Ready(Ok(count));
         }
         if let Poll::Ready(fault) = self.poll_gone(cx) {
-            return Poll::Ready(Err(Trouble::Gone(fault)));
+            return Poll::Ready(Err(CgiError::Gone(fault)));
         }
         let has_ended = |guard: &mut ChildGuard| guard.poll_ended(cx).is_ready();
         if self.guard.as_mut().is_some_and(has_ended) {
@@ -217,24 +230,25 @@ impl Talk {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(client) = &self.client else { return Poll::Pending };
         match ready!(client.borrow_mut().poll_gone(cx)) {
-            Fault::HalfClosed if self.output == Output::Body => Poll::Pending,
+            Fault::HalfClosed if self.output == OutputPart::Body => Poll::Pending,
             fault => Poll::Ready(fault),
         }
     }
 
     /// Marks the response head as complete: its body follows.
     pub(super) fn begin_body(&mut self) {
-        self.output = Output::Body;
+        debug_assert_eq!(self.output, OutputPart::Head, "the body begins once");
+        self.output = OutputPart::Body;
     }
 
     /// True if the program's input waits for the client to send more of the request body.
     pub(super) fn waits_for_client(&self) -> bool {
-        matches!(&self.input, Input::Body(piece) if piece.is_empty())
+        self.input.takes_body() && self.piece.is_empty()
     }
 
     /// True if the program still accepts the request body.
     pub(super) fn takes_body(&self) -> bool {
-        matches!(self.input, Input::Body(_))
+        self.input.takes_body()
     }
 
     /// Forwards the body while nothing is read from the program; the next read reports errors.
@@ -245,74 +259,71 @@ impl Talk {
     }
 
     /// Forwards the body as far as possible without waiting.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyFault> {
-        while let Input::Body(piece) = &mut self.input {
-            if piece.is_empty() {
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<WaitsFor, BodyFault> {
+        while self.input.takes_body() {
+            if self.piece.is_empty() {
                 match self.body.poll_next(cx) {
-                    Poll::Ready(Some(next)) => *piece = next?,
-                    Poll::Ready(None) => self.close_input(),
-                    Poll::Pending => return Ok(Turn::Client),
+                    Poll::Ready(Some(next)) => self.piece = next?,
+                    Poll::Ready(None) => self.end_body(),
+                    Poll::Pending => return Ok(WaitsFor::Client),
                 }
                 continue;
             }
-            match self.channel.poll_write(cx, piece) {
+            match self.channel.poll_write(cx, &self.piece) {
                 Poll::Ready(Ok(count)) => {
-                    piece.advance(count);
+                    debug_assert!(count <= self.piece.len(), "{count} bytes were not offered");
+                    self.piece.advance(count);
                     self.moved_ms = self.clock.mono_ms();
                 }
                 // The program has closed its input: it has read enough.
-                Poll::Ready(Err(_)) => self.close_input(),
+                Poll::Ready(Err(_)) => self.end_body(),
                 Poll::Pending => {
                     if let Some(client) = &self.client {
                         client.borrow_mut().pause_body_timer();
                     }
-                    return Ok(Turn::Reader);
+                    return Ok(WaitsFor::Reader);
                 }
             }
         }
-        Ok(Turn::Writer)
+        Ok(WaitsFor::Writer)
     }
 
-    fn close_input(&mut self) {
-        self.input = Input::Upgrade;
-        if !self.may_upgrade {
-            self.end_input();
-        }
+    fn end_body(&mut self) {
+        self.piece = Bytes::new();
+        self.note(InputEvent::BodyEnds);
     }
 
     /// No upgrade: nothing follows the request body.
     pub(super) fn stays(&mut self) {
-        self.may_upgrade = false;
-        if matches!(self.input, Input::Upgrade) {
-            self.end_input();
+        self.note(InputEvent::HeadDecides);
+    }
+
+    fn note(&mut self, event: InputEvent) {
+        if self.input.handle(event) == InputAction::Close {
+            self.channel.close_input();
         }
     }
 
-    fn end_input(&mut self) {
-        self.input = Input::Nothing;
-        self.channel.close_input();
-    }
-
     /// Ready when the side that must act has timed out. The client's timeouts apply elsewhere.
-    fn poll_limit(&mut self, turn: Turn, cx: &mut Context<'_>) -> Poll<Trouble> {
-        let (limit_ms, trouble) = match turn {
-            Turn::Client => (0, Trouble::Silent),
-            Turn::Reader => (self.limits.write_ms, Trouble::Deaf),
-            Turn::Writer => (self.limits.read_ms, Trouble::Silent),
+    fn poll_limit(&mut self, turn: WaitsFor, cx: &mut Context<'_>) -> Poll<CgiError> {
+        let (limit_ms, error) = match turn {
+            WaitsFor::Client => (0, CgiError::Silent),
+            WaitsFor::Reader => (self.limits.write_ms, CgiError::Deaf),
+            WaitsFor::Writer => (self.limits.read_ms, CgiError::Silent),
         };
-        if turn == Turn::Client {
+        if turn == WaitsFor::Client {
             self.moved_ms = self.clock.mono_ms();
         }
         if limit_ms == 0 {
             return Poll::Pending;
         }
-        self.poll_due(self.moved_ms.saturating_add(limit_ms), cx).map(|()| trouble)
+        self.poll_due(self.moved_ms.saturating_add(limit_ms), cx).map(|()| error)
     }
 
     /// After the program's exit: ready when its children have been silent for long enough.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let End::Children { since_ms } = self.end else {
-            self.end = End::Children { since_ms: self.clock.mono_ms() };
+        let EndWait::Children { since_ms } = self.end else {
+            self.end = EndWait::Children { since_ms: self.clock.mono_ms() };
             // It was set for a longer time.
             self.alarm = None;
             return self.poll_rest(cx);
@@ -345,8 +356,8 @@ impl Talk {
                 _ => None,
             });
         }
-        let End::Exit { since_ms } = self.end else {
-            self.end = End::Exit { since_ms: self.clock.mono_ms() };
+        let EndWait::Exit { since_ms } = self.end else {
+            self.end = EndWait::Exit { since_ms: self.clock.mono_ms() };
             // It was set for a longer time.
             self.alarm = None;
             return self.poll_signal(cx);
@@ -366,7 +377,7 @@ impl Talk {
         // Frees the connection for its next request.
         self.body = RequestBody::default();
         self.client = None;
-        self.close_input();
+        self.end_body();
         tokio::task::spawn_local(async move {
             loop {
                 self.consume(self.pending().len());

@@ -2,14 +2,15 @@
 //!
 //! A request has an in-memory connection to a task, which owns the connection to the backend:
 //! [`record`]s on the one side, frames on the other. So the rest of the proxy knows only
-//! connections with one request at a time. [`driver`] is the task, [`exchange`] a request in it,
-//! [`ending`] maps resets to faults, [`liveness`] detects dead backends.
+//! connections with one request at a time. [`driver`] is the task, [`backend_stream`] a request in
+//! it and [`transfer`] its state, [`ending`] maps resets to faults, [`liveness`] detects dead backends.
 
+mod backend_stream;
 mod driver;
 mod ending;
-mod exchange;
 mod liveness;
 pub(crate) mod record;
+mod transfer;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,9 +30,9 @@ use crate::connect::deadline::{Alarm, Deadlines};
 use crate::connect::dial::{Dial, DialFault};
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::spec::PoolSpec;
+use backend_stream::BackendStream;
 use driver::Driver;
 pub(crate) use ending::Ending;
-use exchange::Exchange;
 
 /// Limit in bytes on the in-memory data of a request, and of its response.
 const ROOM_BYTES: usize = 64 * 1024;
@@ -66,7 +67,7 @@ struct Place {
 
 /// State that the task of a connection shares with its requests.
 struct Link {
-    arrivals: RefCell<Vec<Exchange>>,
+    arrivals: RefCell<Vec<BackendStream>>,
     waker: RefCell<Option<Waker>>,
     /// Limit on concurrent streams; 0 before the backend's settings arrive.
     streams_max: Cell<u32>,
@@ -150,8 +151,8 @@ impl Link {
         if self.is_closed.get() {
             fate.is_refused.set(true);
         } else {
-            let exchange = Exchange::new(Stream::from_memory(far), Rc::clone(&fate));
-            self.arrivals.borrow_mut().push(exchange);
+            let stream = BackendStream::new(Stream::from_memory(far), Rc::clone(&fate));
+            self.arrivals.borrow_mut().push(stream);
             self.wake();
         }
         (Stream::from_memory(near), Ticket { link: Rc::clone(self), fate })

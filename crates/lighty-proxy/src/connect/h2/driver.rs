@@ -1,4 +1,9 @@
 //! The task of an HTTP/2 connection to a backend.
+//!
+//! [`Driver::poll`] works in rounds: it accepts new requests, reads, moves data between the sessions
+//! and the codec, and writes, until nothing moves. It alone owns the timers, and looks at all of them
+//! in `poll_rest`: the codec's deadline, the liveness of the backend, the wait for its settings, the
+//! idle time and the lifetime of the connection. `pump` gives the time to abandoned tunnels.
 
 use std::io;
 use std::rc::Rc;
@@ -11,8 +16,8 @@ use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
 use lighty_wire::http2::{Connection, ErrorCode, Event, Limits, StreamKey};
 
 use super::Link;
+use super::backend_stream::BackendStream;
 use super::ending::Ending;
-use super::exchange::Exchange;
 use super::liveness::{Liveness, Verdict};
 use super::record::Kind;
 use crate::connect::deadline::Alarm;
@@ -53,7 +58,7 @@ pub(super) struct Driver {
     clock: Clock,
     alarm: Alarm,
     scheme: &'static [u8],
-    exchanges: Vec<Exchange>,
+    streams: Vec<BackendStream>,
     input: Vec<u8>,
     /// Range of the received bytes that are not handled yet.
     pending: std::ops::Range<usize>,
@@ -96,7 +101,7 @@ impl Driver {
             address: Arc::clone(address),
             clock: clock.clone(),
             alarm,
-            exchanges: Vec::new(),
+            streams: Vec::new(),
             input: Vec::new(),
             pending: 0..0,
             out: Vec::new(),
@@ -119,7 +124,7 @@ impl Driver {
             moved |= self.read(cx);
             moved |= self.pump(cx);
             moved |= self.write(cx);
-            self.exchanges.iter().for_each(Exchange::tell_written);
+            self.streams.iter().for_each(BackendStream::tell_written);
             if !moved && let Poll::Ready(is_over) = self.poll_rest(cx) {
                 if is_over {
                     return Poll::Ready(());
@@ -139,9 +144,10 @@ impl Driver {
         if moved {
             self.be_busy();
         }
-        self.exchanges.extend(arrived);
+        self.streams.extend(arrived);
         if self.is_dead {
-            self.exchanges.iter_mut().filter(|e| e.key.is_none()).for_each(|e| e.cut(true));
+            let unopened = self.streams.iter_mut().filter(|request| request.key.is_none());
+            unopened.for_each(|request| request.cut(true));
         }
         moved
     }
@@ -214,35 +220,35 @@ impl Driver {
         }
         match event {
             Event::Response { stream, ends } => {
-                if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.take_head(Kind::Head, head, ends);
+                if let Some(request) = find(&mut self.streams, stream) {
+                    request.take_head(Kind::Head, head, ends);
                 }
             }
             Event::Interim { stream } => {
-                if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.take_head(Kind::Interim, head, false);
+                if let Some(request) = find(&mut self.streams, stream) {
+                    request.take_head(Kind::Interim, head, false);
                 }
             }
             Event::Trailers { stream } => {
-                if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.take_trailers(&head.fields);
+                if let Some(request) = find(&mut self.streams, stream) {
+                    request.take_trailers(&head.fields);
                 }
             }
-            Event::Data { stream, start, len, ends } => match find(&mut self.exchanges, stream) {
-                Some(exchange) => exchange.take_data(&input[start..start + len], ends),
+            Event::Data { stream, start, len, ends } => match find(&mut self.streams, stream) {
+                Some(request) => request.take_data(&input[start..start + len], ends),
                 None => self.machine.credit(stream, len),
             },
             Event::Reset { stream, code, fault } => {
-                if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.fate.ending.set(Some(Ending::new(code, fault)));
-                    exchange.cut(code == ErrorCode::REFUSED_STREAM);
+                if let Some(request) = find(&mut self.streams, stream) {
+                    request.fate.ending.set(Some(Ending::new(code, fault)));
+                    request.cut(code == ErrorCode::REFUSED_STREAM);
                 }
             }
             Event::GoAway { last_stream, .. } => {
                 self.link.close("it sent GOAWAY");
-                for exchange in &mut self.exchanges {
-                    if exchange.key.is_none_or(|key| key.id() > last_stream) {
-                        exchange.cut(true);
+                for request in &mut self.streams {
+                    if request.key.is_none_or(|key| key.id() > last_stream) {
+                        request.cut(true);
                     }
                 }
             }
@@ -251,28 +257,43 @@ impl Driver {
         }
     }
 
-    /// Moves data of requests and responses, and removes finished exchanges.
+    /// Moves data of requests and responses, and removes finished streams.
     fn pump(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         let now_ms = self.clock.mono_ms();
         let may_begin = !self.liveness.is_in_doubt(now_ms);
-        for exchange in &mut self.exchanges {
-            if exchange.key.is_some() || may_begin || exchange.is_abandoned() {
-                moved |= exchange.pump_request(&mut self.machine, self.scheme, cx);
+        for request in &mut self.streams {
+            if request.key.is_some() || may_begin || request.is_abandoned() {
+                moved |= request.pump_request(&mut self.machine, self.scheme, cx);
             }
-            moved |= exchange.pump_response(&mut self.machine, cx);
-            exchange.leave(now_ms);
+            moved |= request.pump_response(&mut self.machine, cx);
+            request.end_abandoned(now_ms);
         }
-        for exchange in self.exchanges.extract_if(.., |exchange| exchange.is_over) {
-            if let Some(key) = exchange.key {
+        for request in self.streams.extract_if(.., |stream| stream.is_over()) {
+            if let Some(key) = request.key {
                 self.machine.release(key);
             }
-            exchange.end(cx);
+            request.end(cx);
             self.link.streams.set(self.link.streams.get().saturating_sub(1));
             self.idle_since_ms = now_ms;
             moved = true;
         }
+        #[cfg(debug_assertions)]
+        self.check();
         moved
+    }
+
+    /// Checks the counts and ranges of a debug build.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let opened = self.streams.iter().filter(|request| request.key.is_some()).count();
+        debug_assert_eq!(self.machine.streams_alive() as usize, opened, "streams of the codec");
+        // A closed connection counts requests that it refuses.
+        let carried = self.streams.len() + self.link.arrivals.borrow().len();
+        let is_closed = self.link.is_closed.get();
+        debug_assert!(is_closed || self.link.streams.get() as usize == carried, "{carried}");
+        debug_assert!(self.pending.end <= self.input.len() || self.pending.is_empty());
+        debug_assert!(self.sent <= self.out.len(), "{} of {}", self.sent, self.out.len());
     }
 
     /// Writes pending frames.
@@ -309,8 +330,8 @@ impl Driver {
         while self.out.len() - self.sent < OUTPUT_BYTES_MAX {
             let frame = self.machine.poll_data(OUTPUT_BYTES_MAX, now_ms, &mut self.out);
             let Some(frame) = frame else { break };
-            if let Some(exchange) = find(&mut self.exchanges, frame.stream) {
-                exchange.take_content(frame.len, frame.ends, &mut self.out);
+            if let Some(request) = find(&mut self.streams, frame.stream) {
+                request.take_content(frame.len, frame.ends, &mut self.out);
             }
         }
         if self.out.is_empty() && self.out.capacity() > OUTPUT_BYTES_MAX {
@@ -329,7 +350,7 @@ impl Driver {
     fn die(&mut self, why: &str) {
         self.is_dead = true;
         self.link.die(why);
-        self.exchanges.iter_mut().for_each(|exchange| exchange.cut(exchange.key.is_none()));
+        self.streams.iter_mut().for_each(|request| request.cut(request.key.is_none()));
     }
 
     /// Waits while there is nothing to do. Ready with true if the connection has ended, with false
@@ -337,7 +358,7 @@ impl Driver {
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         *self.link.waker.borrow_mut() = Some(cx.waker().clone());
         let now_ms = self.clock.mono_ms();
-        if self.exchanges.is_empty() {
+        if self.streams.is_empty() {
             let is_settled = self.link.streams_max.get() > 0;
             let idle_ms = if is_settled { self.idle_ms } else { SETTLE_MS };
             let is_idle = now_ms.saturating_sub(self.idle_since_ms) >= idle_ms;
@@ -395,10 +416,10 @@ impl Driver {
     /// Sends a PING if one is due. Returns the milliseconds to wait; `None` if the backend is given
     /// up.
     fn poll_liveness(&mut self, now_ms: u64) -> Option<u64> {
-        if self.is_dead || self.exchanges.is_empty() {
+        if self.is_dead || self.streams.is_empty() {
             return Some(LOOK_MS);
         }
-        let to_begin = self.exchanges.iter().any(|exchange| exchange.key.is_none());
+        let to_begin = self.streams.iter().any(|request| request.key.is_none());
         match self.liveness.judge(now_ms, to_begin) {
             Verdict::Wait(wait_ms) => return Some(wait_ms.unwrap_or(LOOK_MS)),
             Verdict::Ask => {
@@ -416,10 +437,10 @@ impl Drop for Driver {
         self.be_busy();
         self.link.die("its task has ended");
         let arrived = std::mem::take(&mut *self.link.arrivals.borrow_mut());
-        arrived.into_iter().for_each(|mut exchange| exchange.cut(true));
+        arrived.into_iter().for_each(|mut request| request.cut(true));
     }
 }
 
-fn find(exchanges: &mut [Exchange], key: StreamKey) -> Option<&mut Exchange> {
-    exchanges.iter_mut().find(|exchange| exchange.key == Some(key))
+fn find(streams: &mut [BackendStream], key: StreamKey) -> Option<&mut BackendStream> {
+    streams.iter_mut().find(|stream| stream.key == Some(key))
 }

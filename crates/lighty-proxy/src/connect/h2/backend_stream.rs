@@ -1,4 +1,12 @@
 //! Moves a request and its response between a session's records and a stream's frames.
+//!
+//! [`BackendStream`] has methods of three kinds, all called by the connection's task. Input from the
+//! backend: `take_head`, `take_data`, `take_trailers` and `cut`. Work in both directions:
+//! `pump_request` moves the session's records to the codec, `pump_response` moves the response to
+//! the session; both return whether anything has moved, and wake the task when more can.
+//! Output: `take_content` appends the content behind the head of a DATA frame. Timers:
+//! `end_abandoned` takes the time. Once `is_over` returns true, the task releases the stream in the
+//! codec, and calls `end`.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,6 +19,9 @@ use lighty_wire::http2::{Connection, MessageHead, RequestParts, SendFault, Strea
 
 use super::Fate;
 use super::record::{self, HEAD_BYTES, Kind, Payload, Record};
+use super::transfer::{
+    LifeEvent, RequestPart, ResponsePart, StreamLife, Transfer, TransferAction, TransferEvent,
+};
 
 /// Limit on a request's unwritten content, in bytes.
 const CONTENT_BYTES_MAX: usize = 64 * 1024;
@@ -25,36 +36,21 @@ const PIECE_BYTES: usize = 16 * 1024;
 /// Time limit for the backend to take the last bytes of a tunnel, in milliseconds.
 const LINGER_MS: u64 = 10_000;
 
-/// Expected next record of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
-    Head,
-    Body,
-    Done,
-    /// Nothing: an extended CONNECT was sent (RFC 8441), and the response decides.
-    Connect,
-    /// Nothing, since the CONNECT was refused. The end of the stream must still be sent.
-    Refused,
-    /// Bytes without records, in both directions from now on.
-    Tunnel,
-    /// Nothing: the session has ended its direction of the tunnel.
-    TunnelEnded,
-}
-
 /// Result of moving records of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum CarryProgress {
     Moved,
     NeedsInput,
     NoRoom,
 }
 
 /// A request on a stream.
-pub(super) struct Exchange {
+pub(super) struct BackendStream {
     near: Stream,
     pub(super) fate: Rc<Fate>,
     pub(super) key: Option<StreamKey>,
-    request: Request,
+    transfer: Transfer,
+    life: StreamLife,
     /// Records that were not processed yet.
     inbox: Vec<u8>,
     /// Unprocessed bytes of the current piece of content.
@@ -71,27 +67,18 @@ pub(super) struct Exchange {
     sent: usize,
     /// Bytes of content in the outbox. The backend gets window for them once they are sent.
     owed: usize,
-    pub(super) has_answered: bool,
-    /// The end of the request is written.
-    has_sent_end: bool,
-    /// The backend has ended its direction of a tunnel.
-    far_has_ended: bool,
-    has_told_end: bool,
     /// Time since which a tunnel's session is gone, in monotonic milliseconds.
     abandoned_ms: Option<u64>,
-    /// The backend will send nothing more.
-    is_cut: bool,
-    /// The session is gone, or has received everything.
-    pub(super) is_over: bool,
 }
 
-impl Exchange {
+impl BackendStream {
     pub(super) fn new(near: Stream, fate: Rc<Fate>) -> Self {
         Self {
             near,
             fate,
             key: None,
-            request: Request::Head,
+            transfer: Transfer::new(),
+            life: StreamLife::Open,
             inbox: Vec::new(),
             piece_left: 0,
             content: VecDeque::new(),
@@ -101,19 +88,27 @@ impl Exchange {
             outbox: Vec::new(),
             sent: 0,
             owed: 0,
-            has_answered: false,
-            has_sent_end: false,
-            far_has_ended: false,
-            has_told_end: false,
             abandoned_ms: None,
-            is_cut: false,
-            is_over: false,
         }
     }
 
     /// Returns true if the session's side is gone.
     pub(super) fn is_abandoned(&self) -> bool {
         Rc::strong_count(&self.fate) == 1
+    }
+
+    /// Returns true if the session is gone, or has received everything.
+    pub(super) fn is_over(&self) -> bool {
+        self.life == StreamLife::Over
+    }
+
+    /// Handles an event of the transfer.
+    fn note(&mut self, event: TransferEvent) -> TransferAction {
+        let action = self.transfer.handle(event);
+        if action == TransferAction::Finish {
+            self.life.handle(LifeEvent::Finish);
+        }
+        action
     }
 
     /// Moves as much of the request as is available and has room.
@@ -124,19 +119,21 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> bool {
         let mut moved = false;
-        // Bytes written to a tunnel are still sent.
-        self.is_over |= self.is_abandoned() && !self.is_tunnel();
-        while !self.is_over && !self.is_cut {
+        if self.is_abandoned() {
+            self.note(TransferEvent::Abandoned);
+        }
+        while self.life == StreamLife::Open {
             match self.carry(machine, scheme) {
-                Progress::Moved => {}
-                Progress::NoRoom => return moved,
-                Progress::NeedsInput => match self.fill(cx) {
+                CarryProgress::Moved => {}
+                CarryProgress::NoRoom => return moved,
+                CarryProgress::NeedsInput => match self.fill(cx) {
                     Poll::Pending => return moved,
                     Poll::Ready(true) => {}
-                    Poll::Ready(false) if self.request == Request::Tunnel => {
-                        self.end_stream(machine, Request::TunnelEnded);
+                    Poll::Ready(false) => {
+                        if self.note(TransferEvent::SessionEnd) == TransferAction::EndRequest {
+                            self.end_request(machine);
+                        }
                     }
-                    Poll::Ready(false) => self.is_over = true,
                 },
             }
             moved = true;
@@ -157,19 +154,20 @@ impl Exchange {
         read.map(|_| count > 0)
     }
 
-    fn carry(&mut self, machine: &mut Connection, scheme: &[u8]) -> Progress {
-        match self.request {
-            Request::Head => self.carry_head(machine, scheme),
-            Request::Body if self.piece_left > 0 => self.carry_piece(machine),
-            Request::Body => self.carry_record(machine),
-            Request::Connect => Progress::NeedsInput,
-            Request::Refused => {
-                self.end_stream(machine, Request::Done);
-                Progress::Moved
+    fn carry(&mut self, machine: &mut Connection, scheme: &[u8]) -> CarryProgress {
+        match self.transfer.request {
+            RequestPart::Head => self.carry_head(machine, scheme),
+            RequestPart::Body if self.piece_left > 0 => self.carry_piece(machine),
+            RequestPart::Body => self.carry_record(machine),
+            RequestPart::Connect => CarryProgress::NeedsInput,
+            RequestPart::Refused => {
+                self.end_request(machine);
+                self.note(TransferEvent::EndSent);
+                CarryProgress::Moved
             }
-            Request::Tunnel => self.carry_bytes(machine, usize::MAX).0,
-            Request::TunnelEnded => Progress::NoRoom,
-            Request::Done => {
+            RequestPart::Tunnel => self.carry_bytes(machine, usize::MAX).0,
+            RequestPart::TunnelEnding | RequestPart::TunnelEnded => CarryProgress::NoRoom,
+            RequestPart::Done => {
                 if self.content.is_empty()
                     && let (Some(trailers), Some(key)) = (self.trailers.take(), self.key)
                     // Trailers that cannot be sent are dropped, but the end must be sent.
@@ -177,7 +175,7 @@ impl Exchange {
                 {
                     let _ = machine.queue_data(key, 0, true);
                 }
-                Progress::NeedsInput
+                CarryProgress::NeedsInput
             }
         }
     }
@@ -188,18 +186,18 @@ impl Exchange {
         (self.inbox.len() >= HEAD_BYTES + record.len).then_some(record)
     }
 
-    fn carry_head(&mut self, machine: &mut Connection, scheme: &[u8]) -> Progress {
-        let Some(record) = self.whole() else { return Progress::NeedsInput };
+    fn carry_head(&mut self, machine: &mut Connection, scheme: &[u8]) -> CarryProgress {
+        let Some(record) = self.whole() else { return CarryProgress::NeedsInput };
         let end = HEAD_BYTES + record.len;
         let mut payload = Payload(&self.inbox[HEAD_BYTES..end]);
         let ends = payload.byte() != 0;
         let (method, path, authority) = (payload.text(), payload.text(), payload.text());
         let protocol = Some(payload.text()).filter(|protocol| !protocol.is_empty());
         let parts = RequestParts { method, scheme, authority, path, protocol };
-        let next = match (protocol, ends) {
-            (Some(_), _) => Request::Connect,
-            (None, true) => Request::Done,
-            (None, false) => Request::Body,
+        let event = match (protocol, ends) {
+            (Some(_), _) => TransferEvent::SendConnect,
+            (None, true) => TransferEvent::SendHeadEnded,
+            (None, false) => TransferEvent::SendHead,
         };
         let mut fields = Fields::new();
         payload.fields(&mut fields);
@@ -212,77 +210,70 @@ impl Exchange {
             }
         }
         self.inbox.drain(..end);
-        self.request = next;
-        Progress::Moved
+        self.note(event);
+        CarryProgress::Moved
     }
 
-    fn carry_piece(&mut self, machine: &mut Connection) -> Progress {
+    fn carry_piece(&mut self, machine: &mut Connection) -> CarryProgress {
         let (progress, count) = self.carry_bytes(machine, self.piece_left);
         self.piece_left -= count;
         progress
     }
 
     /// Moves up to `most` bytes of content. Returns the number of bytes moved.
-    fn carry_bytes(&mut self, machine: &mut Connection, most: usize) -> (Progress, usize) {
-        let Some(key) = self.key else { return (Progress::NoRoom, 0) };
+    fn carry_bytes(&mut self, machine: &mut Connection, most: usize) -> (CarryProgress, usize) {
+        let Some(key) = self.key else { return (CarryProgress::NoRoom, 0) };
         if self.inbox.is_empty() {
-            return (Progress::NeedsInput, 0);
+            return (CarryProgress::NeedsInput, 0);
         }
         let room = machine.room(key).min(CONTENT_BYTES_MAX.saturating_sub(self.content_bytes));
         let count = most.min(self.inbox.len()).min(room);
         if count == 0 || machine.queue_data(key, count as u64, false).is_err() {
-            return (Progress::NoRoom, 0);
+            return (CarryProgress::NoRoom, 0);
         }
         self.content.push_back(Bytes::copy_from_slice(&self.inbox[..count]));
         self.content_bytes += count;
+        debug_assert!(self.content_bytes <= CONTENT_BYTES_MAX, "{}", self.content_bytes);
         self.inbox.drain(..count);
-        (Progress::Moved, count)
+        (CarryProgress::Moved, count)
     }
 
     /// Ends the request after its queued content.
-    fn end_stream(&mut self, machine: &mut Connection, then: Request) {
+    fn end_request(&mut self, machine: &mut Connection) {
         if let Some(key) = self.key {
             // A stream that was reset accepts nothing.
             let _ = machine.queue_data(key, 0, true);
         }
-        self.request = then;
     }
 
-    fn is_tunnel(&self) -> bool {
-        matches!(self.request, Request::Tunnel | Request::TunnelEnded)
-    }
-
-    fn carry_record(&mut self, machine: &mut Connection) -> Progress {
-        let Some(record) = Record::parse(&self.inbox) else { return Progress::NeedsInput };
+    fn carry_record(&mut self, machine: &mut Connection) -> CarryProgress {
+        let Some(record) = Record::parse(&self.inbox) else { return CarryProgress::NeedsInput };
         if record.kind == Kind::Data {
             self.inbox.drain(..HEAD_BYTES);
             self.piece_left = record.len;
-            return Progress::Moved;
+            return CarryProgress::Moved;
         }
-        let (Some(record), Some(key)) = (self.whole(), self.key) else {
-            return Progress::NeedsInput;
-        };
+        let Some(record) = self.whole() else { return CarryProgress::NeedsInput };
         let end = HEAD_BYTES + record.len;
         let mut trailers = Fields::new();
         Payload(&self.inbox[HEAD_BYTES..end]).fields(&mut trailers);
+        self.inbox.drain(..end);
         if trailers.is_empty() {
-            // A stream that was reset accepts nothing.
-            let _ = machine.queue_data(key, 0, true);
+            self.end_request(machine);
         } else {
             self.trailers = Some(trailers);
         }
-        self.inbox.drain(..end);
-        self.request = Request::Done;
-        Progress::Moved
+        self.note(TransferEvent::SendEnd);
+        CarryProgress::Moved
     }
 
     /// Appends content that the machine has taken.
     pub(super) fn take_content(&mut self, mut len: usize, ends: bool, out: &mut Vec<u8>) {
-        self.has_sent_end |= ends;
+        debug_assert!(len <= self.content_bytes, "{len} of {} bytes", self.content_bytes);
         self.written += len as u64;
         self.content_bytes = self.content_bytes.saturating_sub(len);
         while len > 0 {
-            let Some(first) = self.content.front_mut() else { return };
+            let Some(first) = self.content.front_mut() else { break };
             let count = first.len().min(len);
             out.extend_from_slice(&first[..count]);
             first.advance(count);
@@ -291,12 +282,17 @@ impl Exchange {
                 self.content.pop_front();
             }
         }
+        debug_assert_eq!(self.content.is_empty(), self.content_bytes == 0);
+        if ends {
+            debug_assert!(self.content.is_empty(), "content after the end of the request");
+            self.note(TransferEvent::EndWritten);
+        }
     }
 
     /// Reports to the session's side how much of the request was written.
     pub(super) fn tell_written(&self) {
         let is_left = self.content_bytes > 0 || !self.inbox.is_empty();
-        let is_withheld = is_left && self.key.is_some() && !self.is_cut && !self.is_over;
+        let is_withheld = is_left && self.key.is_some() && self.life == StreamLife::Open;
         self.fate.tell_written(is_withheld, self.written);
     }
 
@@ -305,11 +301,14 @@ impl Exchange {
         if kind == Kind::Interim && self.outbox.len() - self.sent > INTERIM_BYTES_MAX {
             return;
         }
-        self.has_answered |= kind == Kind::Head;
-        if kind == Kind::Head && self.request == Request::Connect {
-            let is_accepted = head.status.is_some_and(Status::is_success);
-            self.request = if is_accepted { Request::Tunnel } else { Request::Refused };
-            self.far_has_ended = is_accepted && ends;
+        if kind == Kind::Head {
+            let is_success = head.status.is_some_and(Status::is_success);
+            self.note(match (is_success, ends) {
+                (true, false) => TransferEvent::RecvHead,
+                (true, true) => TransferEvent::RecvHeadEnded,
+                (false, false) => TransferEvent::RecvError,
+                (false, true) => TransferEvent::RecvErrorEnded,
+            });
         }
         record::push(kind, &mut self.outbox, |out| {
             out.extend_from_slice(&head.status.map_or(200, |s| s.code()).to_be_bytes());
@@ -322,41 +321,44 @@ impl Exchange {
 
     /// Handles received content.
     pub(super) fn take_data(&mut self, piece: &[u8], ends: bool) {
-        if self.is_tunnel() {
-            self.outbox.extend_from_slice(piece);
-            self.owed += piece.len();
-            self.far_has_ended |= ends;
-            return;
-        }
-        if !piece.is_empty() {
-            record::push_data(piece, &mut self.outbox);
-            self.owed += piece.len();
+        debug_assert_eq!(self.transfer.response, ResponsePart::Body, "content outside a body");
+        self.owed += piece.len();
+        match self.transfer.is_tunnel() {
+            true => self.outbox.extend_from_slice(piece),
+            false if piece.is_empty() => {}
+            false => record::push_data(piece, &mut self.outbox),
         }
         if ends {
-            record::push_end(None, &mut self.outbox);
+            self.end_response(None);
         }
     }
 
     /// Handles received trailers.
     pub(super) fn take_trailers(&mut self, trailers: &Fields) {
-        if self.is_tunnel() {
-            self.far_has_ended = true;
-        } else {
-            record::push_end(Some(trailers), &mut self.outbox);
+        self.end_response(Some(trailers));
+    }
+
+    fn end_response(&mut self, trailers: Option<&Fields>) {
+        self.note(TransferEvent::RecvEnd);
+        if !self.transfer.is_tunnel() {
+            record::push_end(trailers, &mut self.outbox);
         }
     }
 
     /// Ends the response: the backend sends nothing more. `is_refused` if it has not processed the
     /// request.
     pub(super) fn cut(&mut self, is_refused: bool) {
-        self.is_cut = true;
-        self.fate.is_refused.set(is_refused && !self.has_answered);
+        self.life.handle(LifeEvent::Cut);
+        // A refusal is final: the connection may end before the session hears of it.
+        if is_refused && !self.transfer.has_response() {
+            self.fate.is_refused.set(true);
+        }
     }
 
     /// Moves as much of the response as the session accepts.
     pub(super) fn pump_response(&mut self, machine: &mut Connection, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        while self.sent < self.outbox.len() && !self.is_over {
+        while self.sent < self.outbox.len() && !self.is_over() {
             match self.near.try_write(&self.outbox[self.sent..]) {
                 Ok(count) => {
                     self.sent += count;
@@ -367,7 +369,7 @@ impl Exchange {
                         return moved;
                     }
                 }
-                Err(_) => self.is_over = true,
+                Err(_) => self.life.handle(LifeEvent::Finish),
             }
         }
         if self.sent > 0 && self.sent == self.outbox.len() {
@@ -376,24 +378,29 @@ impl Exchange {
                 machine.credit(key, std::mem::take(&mut self.owed));
             }
         }
-        self.is_over |= self.is_cut && self.outbox.is_empty();
-        if self.far_has_ended && self.outbox.is_empty() && !self.has_told_end {
-            self.has_told_end = true;
-            // A session that is gone needs no end.
-            let _ = self.near.shutdown_write();
+        debug_assert!(self.sent <= self.outbox.len(), "{} {}", self.sent, self.outbox.len());
+        if self.outbox.is_empty() {
+            self.life.handle(LifeEvent::Delivered);
+            if self.note(TransferEvent::Delivered) == TransferAction::TellEnd {
+                // A session that is gone needs no end.
+                let _ = self.near.shutdown_write();
+            }
         }
         moved
     }
 
     /// Ends an abandoned tunnel once all bytes written to it are sent, or have waited for too long.
-    pub(super) fn leave(&mut self, now_ms: u64) {
-        if self.is_tunnel() && self.is_abandoned() {
+    pub(super) fn end_abandoned(&mut self, now_ms: u64) {
+        if self.transfer.is_tunnel() && self.is_abandoned() {
+            self.note(TransferEvent::Abandoned);
             let since_ms = *self.abandoned_ms.get_or_insert(now_ms);
-            self.is_over |= self.has_sent_end || now_ms.saturating_sub(since_ms) >= LINGER_MS;
+            if now_ms.saturating_sub(since_ms) >= LINGER_MS {
+                self.life.handle(LifeEvent::Finish);
+            }
         }
     }
 
-    /// Ends the exchange. Drains the session's unread bytes, so that it can still read the
+    /// Ends the stream. Drains the session's unread bytes, so that it can still read the
     /// response.
     pub(super) fn end(mut self, cx: &mut Context<'_>) {
         self.tell_written();
@@ -411,34 +418,48 @@ mod tests {
 
     use super::*;
 
-    /// Returns an exchange in this state after its session has gone.
-    fn abandoned(request: Request) -> Exchange {
+    /// Returns a stream in this state after its session has gone.
+    fn abandoned(request: RequestPart) -> BackendStream {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (_, far) = memory::pair(nowhere, nowhere, 1024);
-        Exchange { request, ..Exchange::new(Stream::from_memory(far), Rc::default()) }
+        let mut stream = BackendStream::new(Stream::from_memory(far), Rc::default());
+        stream.transfer = Transfer { request, response: ResponsePart::Body };
+        stream
     }
 
     #[test]
-    fn the_last_bytes_of_a_tunnel_wait_only_so_long() {
-        let mut exchange = abandoned(Request::Tunnel);
+    fn last_bytes_of_an_abandoned_tunnel_have_a_time_limit() {
+        let mut stream = abandoned(RequestPart::Tunnel);
         for (now_ms, is_over) in [(500, false), (499 + LINGER_MS, false), (500 + LINGER_MS, true)] {
-            exchange.leave(now_ms);
-            assert_eq!(exchange.is_over, is_over, "{now_ms}");
+            stream.end_abandoned(now_ms);
+            assert_eq!(stream.is_over(), is_over, "{now_ms}");
         }
-        let mut exchange = abandoned(Request::TunnelEnded);
-        exchange.leave(0);
-        assert!(!exchange.is_over);
-        exchange.take_content(0, true, &mut Vec::new());
-        exchange.leave(0);
-        assert!(exchange.is_over, "all of it is sent");
+        let mut stream = abandoned(RequestPart::TunnelEnding);
+        stream.end_abandoned(0);
+        assert!(!stream.is_over());
+        stream.take_content(0, true, &mut Vec::new());
+        stream.end_abandoned(0);
+        assert!(stream.is_over(), "all of it is sent");
     }
 
     #[test]
-    fn a_tunnel_that_somebody_is_at_does_not_end_by_time() {
-        let mut exchange = abandoned(Request::Tunnel);
-        let _session = Rc::clone(&exchange.fate);
-        exchange.leave(0);
-        exchange.leave(u64::MAX);
-        assert!(!exchange.is_over);
+    fn tunnel_with_a_session_does_not_end_by_time() {
+        let mut stream = abandoned(RequestPart::Tunnel);
+        let _session = Rc::clone(&stream.fate);
+        stream.end_abandoned(0);
+        stream.end_abandoned(u64::MAX);
+        assert!(!stream.is_over());
+    }
+
+    #[test]
+    fn refused_request_stays_refused_when_its_connection_ends() {
+        let mut stream = abandoned(RequestPart::Done);
+        stream.transfer.response = ResponsePart::Head;
+        stream.cut(true);
+        stream.cut(false);
+        assert!(stream.fate.is_refused.get());
+        let mut stream = abandoned(RequestPart::Done);
+        stream.cut(true);
+        assert!(!stream.fate.is_refused.get(), "a response has begun");
     }
 }

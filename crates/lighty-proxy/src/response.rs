@@ -1,5 +1,6 @@
 //! Makes a client's response from a backend's.
 
+pub(crate) mod cgi_response;
 pub(crate) mod internal_redirect;
 pub(crate) mod mapping;
 pub(crate) mod reply;

@@ -15,9 +15,11 @@ use crate::request::upstream_request::UpstreamRequest;
 use crate::upstream::protocol::{Protocol, protocols};
 
 mod ajp13;
-mod gateway;
+mod fastcgi;
 mod http;
 mod http2;
+mod scgi;
+mod uwsgi;
 
 pub(crate) use http2::asked_protocol;
 
@@ -33,7 +35,7 @@ fn head_unfit(protocol: &str, needed_bytes: usize, bytes_max: usize) -> FaultRep
 }
 
 /// The backend ended its response before the announced length.
-fn cut_short(announced: Option<u64>, left: Option<u64>) -> FaultReport {
+pub(crate) fn cut_short(announced: Option<u64>, left: Option<u64>) -> FaultReport {
     let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
     let came = announced.saturating_sub(left);
     malformed(format!(
@@ -184,7 +186,7 @@ macro_rules! sessions {
 protocols!(sessions);
 
 /// A HEAD response announces the length that GET would have.
-fn push_length(length: Option<u64>, fields: &mut Fields) {
+pub(crate) fn push_length(length: Option<u64>, fields: &mut Fields) {
     if let Some(length) = length {
         let mut digits = Vec::new();
         decimal::push(length, &mut digits);

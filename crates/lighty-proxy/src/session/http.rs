@@ -23,14 +23,14 @@ pub(super) struct HttpSession {
     limits: ResponseLimits,
     /// The request did not have `Connection: close`.
     keeps_alive: bool,
-    request: Request,
+    request: RequestFraming,
     body: Body,
     decoder: ChunkedDecoder,
 }
 
 /// Unsent part of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+enum RequestFraming {
     /// Bytes of the announced length.
     Length,
     Chunked,
@@ -58,7 +58,7 @@ impl Default for HttpSession {
             asked_upgrade: false,
             limits: ResponseLimits::default(),
             keeps_alive: false,
-            request: Request::Ended,
+            request: RequestFraming::Ended,
             body: Body::Length(0),
             decoder: ChunkedDecoder::of_response(),
         }
@@ -83,9 +83,9 @@ impl Session for HttpSession {
         self.limits.strict_lines = upstream_request.strict_lines;
         self.keeps_alive = upstream_request.keep_alive;
         self.request = match upstream_request.framing {
-            BodyFraming::None => Request::Ended,
-            BodyFraming::Length(_) => Request::Length,
-            BodyFraming::Chunked => Request::Chunked,
+            BodyFraming::None => RequestFraming::Ended,
+            BodyFraming::Length(_) => RequestFraming::Length,
+            BodyFraming::Chunked => RequestFraming::Chunked,
         };
         let line = RequestLine {
             method: request.method.map_or("GET", Method::as_str).as_bytes(),
@@ -105,7 +105,7 @@ impl Session for HttpSession {
         if piece.is_empty() {
             return;
         }
-        if self.request != Request::Chunked {
+        if self.request != RequestFraming::Chunked {
             out.extend_from_slice(piece);
             return;
         }
@@ -115,7 +115,7 @@ impl Session for HttpSession {
     }
 
     fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>) {
-        if std::mem::replace(&mut self.request, Request::Ended) != Request::Chunked {
+        if std::mem::replace(&mut self.request, RequestFraming::Ended) != RequestFraming::Chunked {
             return;
         }
         let with = trailers.filter(|fields| !fields.is_empty());
@@ -184,7 +184,7 @@ impl Session for HttpSession {
     fn is_reusable(&self) -> bool {
         self.keeps_alive
             && self.head.keep_alive
-            && self.request == Request::Ended
+            && self.request == RequestFraming::Ended
             && self.body == Body::Length(0)
     }
 }

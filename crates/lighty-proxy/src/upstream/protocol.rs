@@ -39,11 +39,11 @@ macro_rules! protocols {
             /// HTTP/2, over TLS or with prior knowledge.
             Http2 {} "h2" 80 Http http2::session;
             /// FastCGI 1.0.
-            Fastcgi { role: FastcgiRole = FastcgiRole::Responder } "fastcgi" 9000 Script gateway::fastcgi;
+            Fastcgi { role: FastcgiRole = FastcgiRole::Responder } "fastcgi" 9000 Script fastcgi::session;
             /// SCGI.
-            Scgi {} "scgi" 4000 Application gateway::scgi;
+            Scgi {} "scgi" 4000 Application scgi::session;
             /// uwsgi; `modifier1` is 0 for Python applications, 14 for PHP.
-            Uwsgi { modifier1: u8 = 0 } "uwsgi" 3031 Application gateway::uwsgi;
+            Uwsgi { modifier1: u8 = 0 } "uwsgi" 3031 Application uwsgi::session;
             /// AJP13; `packet_bytes` is Tomcat's `packetSize`, 8192 to 65536.
             Ajp13 { secret: Option<Arc<str>> = None, packet_bytes: usize = 8192 } "ajp13" 8009 Packet ajp13::session;
         }

@@ -57,6 +57,7 @@ impl BufPool {
             }
             state.in_use += 1;
             state.high_water = state.high_water.max(state.in_use);
+            debug_assert!(state.in_use <= self.shared.buffers_max, "{}", state.in_use);
             state.free.pop()
         };
         let memory =
@@ -99,6 +100,7 @@ impl BufPool {
     /// as many as were in use at once in that time.
     pub fn trim(&self) {
         let mut state = self.shared.lock();
+        debug_assert!(state.in_use <= state.high_water, "{}", state.high_water);
         let keep = state.high_water - state.in_use;
         state.high_water = state.in_use;
         if state.free.len() > keep {

@@ -66,6 +66,7 @@ impl<F> ChunkQueue<F> {
         self.memory_bytes += other.memory_bytes;
         self.chunks.append(&mut other.chunks);
         (other.len_bytes, other.memory_bytes) = (0, 0);
+        debug_assert_eq!(self.chunks.is_empty(), self.len_bytes == 0, "{}", self.len_bytes);
     }
 
     /// The next chunk to send.
@@ -98,6 +99,7 @@ impl<F> ChunkQueue<F> {
             self.count_out(step, in_memory);
             bytes -= step;
         }
+        debug_assert_eq!(self.chunks.is_empty(), self.len_bytes == 0, "{}", self.len_bytes);
     }
 
     /// True if a file range of this length still fits. Sparse files have arbitrary lengths, so
@@ -151,14 +153,18 @@ impl<F> ChunkQueue<F> {
         if matches!(chunk, Chunk::Memory(_)) {
             self.memory_bytes += bytes;
         }
+        debug_assert!(self.memory_bytes <= self.len_bytes, "{}", self.memory_bytes);
         Some(chunk)
     }
 
     fn count_out(&mut self, bytes: u64, in_memory: bool) {
+        debug_assert!(bytes <= self.len_bytes, "{bytes} of {}", self.len_bytes);
         self.len_bytes -= bytes;
         if in_memory {
+            debug_assert!(bytes <= self.memory_bytes, "{bytes} of {}", self.memory_bytes);
             self.memory_bytes -= bytes;
         }
+        debug_assert!(self.memory_bytes <= self.len_bytes, "{}", self.memory_bytes);
     }
 }
 
@@ -184,6 +190,7 @@ impl<F: Clone> ChunkQueue<F> {
                 head.push(part);
             }
         }
+        debug_assert_eq!(head.len_bytes, bytes, "split");
         head
     }
 }

@@ -51,6 +51,7 @@ impl ReadBuf {
 
     fn make_room(&mut self, least: usize, most: usize) -> bool {
         if self.start > 0 {
+            debug_assert!(self.start <= self.end && self.end <= self.bytes.len());
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;

@@ -100,7 +100,9 @@ impl Backlog {
         let turn = (class, queue.next);
         queue.next += 1;
         queue.places.insert(turn, Waiting { worker, called: false, waker: None });
-        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel) as usize;
+        // A request that leaves is counted for a moment longer.
+        debug_assert!(before + 1 >= queue.places.len(), "{before} {}", queue.places.len());
         self.waited.fetch_add(1, Ordering::Relaxed);
         Some(Ticket { backlog: self, turn })
     }
@@ -185,7 +187,9 @@ impl Ticket<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let left = self.backlog.lock().places.remove(&self.turn);
-        self.backlog.waiting.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(left.is_some(), "{:?} left before", self.turn);
+        let before = self.backlog.waiting.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "no request was counted");
         if left.is_some_and(|waiting| waiting.called) {
             self.backlog.call();
         }

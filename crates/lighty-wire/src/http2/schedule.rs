@@ -65,6 +65,7 @@ impl Schedule {
         let level = first & !1;
         let has_both = ready >> level & 3 == 3;
         let list = if has_both { level + usize::from(!self.was_incremental) } else { first };
+        debug_assert_ne!(self.heads[list], NONE, "list {list} is empty");
         Some(self.heads[list])
     }
 
@@ -96,6 +97,7 @@ impl Schedule {
     }
 
     fn push(&mut self, streams: &mut [Stream], slot: u32, list: List) {
+        debug_assert_eq!(streams[slot as usize].list, List::None, "slot {slot} is in a list");
         streams[slot as usize].list = list;
         let Some(index) = list.index() else { return };
         let id = streams[slot as usize].id;
@@ -132,6 +134,7 @@ impl Schedule {
             NONE => self.tails[index] = prev,
             next => streams[next as usize].prev = prev,
         }
+        debug_assert_eq!(self.heads[index] == NONE, self.tails[index] == NONE, "list {index}");
         if self.heads[index] == NONE {
             self.filled &= !(1 << index);
         }

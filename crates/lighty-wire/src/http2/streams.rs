@@ -150,6 +150,7 @@ impl Closed {
         let entry = (id >> 1) << 2 | by as u32;
         if self.ring.len() < CLOSED_MAX {
             self.ring.push(entry);
+            debug_assert!(self.ring.len() <= CLOSED_MAX);
         } else {
             self.ring[self.next] = entry;
             self.next = (self.next + 1) % CLOSED_MAX;
@@ -206,6 +207,7 @@ impl Streams {
         if is_over && stream.life != Life::Free && !stream.is_closed {
             stream.is_closed = true;
             self.closing += 1;
+            debug_assert!(self.closing <= self.alive, "{} of {}", self.closing, self.alive);
         }
     }
 
@@ -236,6 +238,9 @@ impl Streams {
             slot
         };
         self.alive += 1;
+        debug_assert_eq!(self.slots[slot as usize].life, Life::Free, "slot {slot}");
+        debug_assert!(self.alive as usize <= self.slots.len(), "{} streams", self.alive);
+        debug_assert_eq!(self.find(id), None, "stream {id} is open");
         self.slots[slot as usize] = Stream { id, life: Life::Live, ..Stream::free() };
         self.map_insert(id, slot);
         StreamKey { slot, id }
@@ -294,6 +299,8 @@ impl Streams {
             self.map_remove(id);
             self.closed.push(id, ClosedBy::End);
         }
+        debug_assert_eq!(self.slots[slot as usize].list, List::None, "slot {slot} would be sent");
+        debug_assert!(self.alive > 0 && self.closing < self.alive, "{}", self.closing);
         self.slots[slot as usize].next = self.free;
         self.free = slot;
         self.alive -= 1;
@@ -313,6 +320,8 @@ impl Streams {
         if (self.alive as usize) * 2 > self.map.len() {
             self.grow_map();
         }
+        debug_assert!(self.map.len().is_power_of_two(), "{}", self.map.len());
+        debug_assert!((self.alive as usize) * 2 <= self.map.len(), "{} streams", self.alive);
         let mask = self.map.len() - 1;
         let mut at = place(id) & mask;
         while self.map[at] != 0 {

@@ -2,7 +2,7 @@
 
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
-use super::super::frame::{FRAME_HEAD_BYTES, FrameHead, flag};
+use super::super::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, flag};
 use super::super::streams::{ClosedBy, Recv, StreamKey};
 use super::{Connection, Expect, Step, WAIT};
 
@@ -35,6 +35,7 @@ impl Connection {
             return Err(ConnFault::WindowExceeded);
         }
         self.recv_window -= head.len as i64;
+        debug_assert!(self.recv_window >= 0, "{}", self.recv_window);
         self.receive_data(head.len);
         let left = head.len - (taken - FRAME_HEAD_BYTES);
         let Some(slot) = self.streams.find(head.stream) else {
@@ -83,6 +84,8 @@ impl Connection {
             return Err(StreamFault::WindowExceeded);
         }
         stream.recv_window -= len as i64;
+        debug_assert!(stream.recv_window >= 0, "{}", stream.recv_window);
+        debug_assert!(data_len <= len, "{data_len} of {len}");
         if let Some(left) = left {
             let left = left.checked_sub(data_len as u64).ok_or(StreamFault::LengthMismatch)?;
             if ends && left > 0 {
@@ -114,6 +117,7 @@ impl Connection {
         if len == 0 {
             return WAIT;
         }
+        debug_assert!(left <= FRAME_BYTES_MAX && padding <= 255, "{left} {padding}");
         let is_last = len == left;
         if is_last {
             self.skip(padding);
@@ -129,6 +133,7 @@ impl Connection {
             // Reset or released since the frame began.
             return (len, None);
         };
+        debug_assert_ne!(state.recv, Recv::Ended, "content after the end of {stream:?}");
         state.uncredited += len as u32;
         self.intake.uncredited += len;
         let ends = ends && is_last;

@@ -120,6 +120,8 @@ impl Connection {
     pub(super) fn reschedule(&mut self, slot: u32) {
         let now_ms = self.now_ms;
         let stream = &mut self.streams.slots()[slot as usize];
+        debug_assert!(stream.send_window <= WINDOW_MAX, "{}", stream.send_window);
+        debug_assert!(stream.life == Life::Live || stream.queued == 0, "{:?}", stream.life);
         let sends = matches!(stream.send, Send::Body | Send::Ending);
         let is_last = stream.send == Send::Ending;
         let list = if !sends || stream.queued == 0 || stream.send_window <= 0 {
@@ -146,6 +148,7 @@ impl Connection {
         let Some(stream) = self.streams.get(key) else { return };
         let bytes = bytes.min(stream.uncredited as usize);
         stream.uncredited -= bytes as u32;
+        debug_assert!(bytes <= self.intake.uncredited, "{bytes} {}", self.intake.uncredited);
         self.intake.uncredited -= bytes;
         self.credit_stream(key.slot, bytes as u32);
     }
@@ -181,6 +184,8 @@ impl Connection {
         stream.recv_window_max = grown;
         stream.unannounced = 0;
         stream.recv_window += i64::from(increment);
+        debug_assert!((1..=WINDOW_BYTES_MAX).contains(&increment), "{increment}");
+        debug_assert!(stream.recv_window <= WINDOW_MAX, "{}", stream.recv_window);
         frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
     }
 
@@ -210,6 +215,7 @@ impl Connection {
             Recv::Ended => stream.uncredited,
         };
         let growth = held.saturating_sub(first);
+        debug_assert!(self.intake.growth >= stream.growth as usize, "{}", self.intake.growth);
         self.intake.growth = self.intake.growth - stream.growth as usize + growth as usize;
         stream.growth = growth;
     }
@@ -251,6 +257,7 @@ impl Connection {
             return false;
         };
         let window = self.intake.growth_max;
+        debug_assert!(before <= self.intake.received, "{before} {}", self.intake.received);
         let arrived = self.intake.received - before;
         let consumed = (arrived + unread as u64).saturating_sub(self.intake.uncredited as u64);
         let is_too_small = arrived >= u64::from(window / 3 * 2);
@@ -279,6 +286,7 @@ impl Connection {
         if self.unannounced >= self.conn_window() / PARTS {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
+            debug_assert!(self.recv_window <= WINDOW_MAX, "{}", self.recv_window);
             self.unannounced = 0;
         }
     }

@@ -283,9 +283,12 @@ impl Connection {
             return None;
         }
         let stream = &mut self.streams.slots()[slot as usize];
+        debug_assert!(matches!(stream.send, Send::Body | Send::Ending), "{:?}", stream.send);
+        debug_assert_eq!(stream.life, Life::Live, "content of a stream that was reset");
         stream.queued -= len as u64;
         stream.send_window -= len as i64;
         self.send_window -= len as i64;
+        debug_assert!(stream.send_window >= 0 && self.send_window >= 0, "{}", self.send_window);
         let id = stream.id;
         let ends = stream.send == Send::Ending && stream.queued == 0;
         let flags = if ends { flag::END_STREAM } else { 0 };
@@ -342,6 +345,8 @@ impl Connection {
         let uncredited = core::mem::take(&mut stream.uncredited) as usize;
         let held = core::mem::take(&mut stream.field_bytes) as usize;
         let growth = core::mem::take(&mut stream.growth) as usize;
+        debug_assert!(growth <= self.intake.growth, "{growth} of {}", self.intake.growth);
+        debug_assert!(uncredited <= self.intake.uncredited, "{uncredited}");
         self.intake.held_field_bytes -= held.saturating_sub(FREE_FIELD_BYTES);
         self.intake.growth -= growth;
         self.intake.uncredited -= uncredited;

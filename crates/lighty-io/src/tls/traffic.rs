@@ -6,6 +6,14 @@
 //! again when needed. Sealed data cannot be taken back. Therefore [`Traffic::write`] counts a byte
 //! as written once the socket has accepted the last byte of ciphertext that it needs, and expects
 //! the caller to offer the remainder again, as with a socket.
+//!
+//! [`Traffic`] has methods of three kinds. Input: the caller receives into [`Traffic::room`], says
+//! how much in [`Traffic::filled`], and calls [`Traffic::read`] until it wants more. Output:
+//! [`Traffic::write`] and [`Traffic::flush`] pass ciphertext to a function that sends it. Commands:
+//! [`Traffic::close`] seals close_notify, [`Traffic::rest`] frees memory. There are no timers. A
+//! fault of the peer is returned once, its alert is sealed, and all further input is dropped.
+
+mod ends;
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -16,6 +24,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, SupportedCipherSuite};
 
+use self::ends::{EndEvent, ReadSide, TlsEnds, WriteSide};
 use super::ramp::Ramp;
 use super::record::{
     BODY_BYTES_MAX, ContentType, HEADER_BYTES, Opener, RecordFault, Sealer, record_bytes,
@@ -72,18 +81,13 @@ pub(crate) struct Traffic {
     sealer: Sealer,
     opener: Opener,
     kernel: Kernel,
-    /// The alert by which the peer aborted, until it is reported.
-    alert: Option<u8>,
-    input: Input,
-    output: Output,
+    ends: TlsEnds,
+    input: TlsInput,
+    output: TlsOutput,
     /// Chooses the length of the next records.
     ramp: Ramp,
     /// Records without application data since the last one with some.
     idle_records: u32,
-    /// The peer has sent close_notify or aborted.
-    is_ended: bool,
-    /// Nothing more can be sent.
-    is_closed: bool,
 }
 
 /// rustls' state after the handshake, by our side of it.
@@ -145,8 +149,9 @@ impl Kernel {
     }
 }
 
+/// Received bytes: `plain`, then records from `next` to `filled`.
 #[derive(Default)]
-struct Input {
+struct TlsInput {
     bytes: Vec<u8>,
     /// Opened plaintext that has not been read yet.
     plain: std::ops::Range<usize>,
@@ -157,7 +162,7 @@ struct Input {
 }
 
 #[derive(Default)]
-struct Output {
+struct TlsOutput {
     /// Sealed records that are not completely sent, if any.
     sealed: Option<Box<Sealed>>,
     /// Bytes sent since the peer's last application data.
@@ -202,7 +207,7 @@ impl Traffic {
         };
         let sealer = Sealer::new((secrets.tx.0, &secrets.tx.1), is_tls13, records_max)?;
         let opener = Opener::new((secrets.rx.0, &secrets.rx.1), is_tls13)?;
-        let mut input = Input::default();
+        let mut input = TlsInput::default();
         if !opened.is_empty() || !sealed.is_empty() {
             input.bytes = [opened, sealed].concat();
             input.plain = 0..opened.len();
@@ -213,19 +218,17 @@ impl Traffic {
             sealer,
             opener,
             kernel,
-            alert: None,
+            ends: TlsEnds::new(),
             input,
-            output: Output::default(),
+            output: TlsOutput::default(),
             ramp: Ramp::default(),
             idle_records: 0,
-            is_ended: false,
-            is_closed: false,
         })
     }
 
     /// Records that the peer's close_notify came with its last message of the handshake.
     pub(crate) fn end(&mut self) {
-        self.is_ended = true;
+        self.ends.handle(EndEvent::PeerCloses);
     }
 
     fn is_tls13(&self) -> bool {
@@ -244,7 +247,7 @@ impl Traffic {
 
     /// True if the peer has sent close_notify or aborted.
     pub(crate) fn is_ended(&self) -> bool {
-        self.is_ended
+        self.ends.read != ReadSide::Open
     }
 
     /// True if an incomplete record has arrived.
@@ -255,7 +258,7 @@ impl Traffic {
     /// True if a read would return a result without the socket.
     pub(crate) fn has_input(&self) -> bool {
         let input = &self.input;
-        self.is_ended
+        self.is_ended()
             || !input.plain.is_empty()
             || record_bytes(&input.bytes[input.next..input.filled])
                 .is_ok_and(|bytes| bytes.is_some_and(|bytes| bytes <= input.filled - input.next))
@@ -277,11 +280,13 @@ impl Traffic {
                 input.release();
                 return Ok(Read::Bytes(count));
             }
-            if let Some(alert) = self.alert.take() {
-                return Err(given_up(alert));
-            }
-            if self.is_ended {
-                return Ok(Read::End);
+            match self.ends.read {
+                ReadSide::Open => {}
+                ReadSide::Aborted(alert) => {
+                    self.ends.handle(EndEvent::Report);
+                    return Err(given_up(alert));
+                }
+                ReadSide::Ended => return Ok(Read::End),
             }
             let waiting = &input.bytes[input.next..input.filled];
             let whole = match record_bytes(waiting) {
@@ -298,6 +303,7 @@ impl Traffic {
             if let Err(fault) = taken {
                 return Err(self.refuse(fault));
             }
+            self.input.check();
             self.input.release();
         }
     }
@@ -305,6 +311,7 @@ impl Traffic {
     /// Free space of the input buffer, for reading from the socket.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let input = &mut self.input;
+        debug_assert!(input.plain.is_empty(), "{:?} was not read", input.plain);
         if input.bytes.is_empty() {
             input.bytes = take(&INPUTS);
         }
@@ -315,12 +322,15 @@ impl Traffic {
             input.plain = 0..0;
         }
         input.bytes.resize(HEADER_BYTES + BODY_BYTES_MAX, 0);
+        // An empty buffer would look like the end of the stream.
+        debug_assert!(input.filled < input.bytes.len(), "a whole record waits");
         &mut input.bytes[input.filled..]
     }
 
     /// Reports the number of bytes read into [`room`](Self::room); 0 returns an empty buffer.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.input.filled += bytes;
+        self.input.check();
         self.input.release();
     }
 
@@ -349,16 +359,15 @@ impl Traffic {
     fn take_alert(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
         match self.input.bytes[text] {
             [_, CLOSE_NOTIFY] => {
-                self.is_ended = true;
+                self.ends.handle(EndEvent::PeerCloses);
                 Ok(())
             }
             [_, USER_CANCELED] => Ok(()),
             [WARNING, _] if !self.is_tls13() => Ok(()),
             [_, description] => {
                 // The peer has aborted; data from it is ignored from now on.
-                self.is_ended = true;
-                self.is_closed = true;
-                self.alert = Some(description).filter(|_| self.is_client());
+                let reported = Some(description).filter(|_| self.is_client());
+                self.ends.handle(EndEvent::PeerAborts { reported });
                 Ok(())
             }
             _ => Err(RecordFault::Unexpected),
@@ -424,7 +433,7 @@ impl Traffic {
 
     /// Seals a record without application data. It is sent with the next write.
     fn seal_control(&mut self, kind: ContentType, text: &[u8]) -> Result<(), RecordFault> {
-        if self.is_closed {
+        if self.ends.write == WriteSide::Closed {
             return Ok(());
         }
         let sealed = self.output.begin();
@@ -441,8 +450,7 @@ impl Traffic {
     fn refuse(&mut self, fault: RecordFault) -> io::Error {
         // If this fails, no alert can be sent.
         let _ = self.alert(FATAL, fault.alert());
-        self.is_closed = true;
-        self.is_ended = true;
+        self.ends.handle(EndEvent::Refuse);
         io::Error::new(io::ErrorKind::InvalidData, fault.words())
     }
 
@@ -450,7 +458,7 @@ impl Traffic {
     pub(crate) fn close(&mut self) {
         // Fails without space; then the peer has not read earlier data either.
         let _ = self.alert(WARNING, CLOSE_NOTIFY);
-        self.is_closed = true;
+        self.ends.handle(EndEvent::Close);
     }
 
     /// Chooses the length of the next records.
@@ -494,7 +502,7 @@ impl Traffic {
             return Ok(0);
         }
         // Offering less than before is an error of the caller, because it is already sealed.
-        if self.is_closed || skip > total {
+        if self.ends.write == WriteSide::Closed || skip > total {
             return Err(RecordFault::Unexpected);
         }
         if self.sealer.is_spent() && self.is_tls13() {
@@ -560,7 +568,15 @@ impl Drop for Traffic {
     }
 }
 
-impl Input {
+impl TlsInput {
+    /// Checks the order of the ranges in a debug build.
+    fn check(&self) {
+        let Self { bytes, plain, next, filled } = self;
+        debug_assert!(plain.start <= plain.end, "{plain:?}");
+        debug_assert!(plain.is_empty() || plain.end <= *next, "{plain:?} {next}");
+        debug_assert!(next <= filled && *filled <= bytes.len(), "{next} {filled} {}", bytes.len());
+    }
+
     /// Returns an empty buffer to the pool.
     fn release(&mut self) {
         if self.plain.is_empty() && self.next == self.filled && !self.bytes.is_empty() {
@@ -570,7 +586,7 @@ impl Input {
     }
 }
 
-impl Output {
+impl TlsOutput {
     fn begin(&mut self) -> &mut Sealed {
         self.sealed.get_or_insert_with(|| take(&OUTPUTS))
     }
@@ -580,6 +596,7 @@ impl Output {
         while sealed.sent < sealed.bytes.len() {
             let sent = send(&sealed.bytes[sealed.sent..])?;
             sealed.sent += sent;
+            debug_assert!(sealed.sent <= sealed.bytes.len(), "{sent} bytes were not offered");
             self.sent_since_read += sent as u64;
         }
         Ok(())
@@ -600,6 +617,9 @@ impl Output {
 
 impl Sealed {
     fn end_record(&mut self, plain: usize) {
+        debug_assert!(self.count < self.records.len(), "too many records");
+        debug_assert!(plain <= usize::from(u16::MAX) && self.bytes.len() <= u32::MAX as usize);
+        debug_assert!(self.sent <= self.bytes.len(), "{}", self.sent);
         self.records[self.count] = (self.bytes.len() as u32, plain as u16);
         self.count += 1;
     }
@@ -609,7 +629,8 @@ impl Sealed {
         self.records[..self.count].iter().any(|(_, plain)| *plain > 0)
     }
 
-    /// See [`Output::report`]. A record's bytes count as they are sent, the last one with the tag.
+    /// See [`TlsOutput::report`]. A record's bytes count as they are sent, the last one with the
+    /// tag.
     fn report(&mut self) -> usize {
         let mut plain_sent = 0;
         let mut start = 0;
@@ -623,6 +644,7 @@ impl Sealed {
             plain_sent += plain;
             start = end;
         }
+        debug_assert!(plain_sent >= self.reported, "{plain_sent} {}", self.reported);
         let newly = plain_sent - self.reported;
         self.reported = plain_sent;
         if self.sent == self.bytes.len() {

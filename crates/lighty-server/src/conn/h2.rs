@@ -5,8 +5,8 @@
 //! request, without a future. A stream that has to wait is a task of `tasks`, polled by the
 //! connection's own.
 //!
-//! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and the
-//! `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
+//! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and
+//! the `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
 //! response, `tunnel` is a stream that carries another protocol, `waiting` is a stream without a
 //! window, `turn` reads and writes in portions that `pace` chooses, `leave` ends the connection.
 //! Nothing outside this folder knows about frames.
@@ -41,7 +41,7 @@ use lighty_wire::http1::{BodyFraming, RequestFault};
 use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 
 pub(crate) use self::exchange::{H2Exchange, H2Io};
-use self::leave::Leave;
+use self::leave::{ClosePhase, ConnIdle};
 use self::pace::Pace;
 use self::shared::{H2Shared, StreamRef};
 use self::tasks::Tasks;
@@ -83,24 +83,27 @@ impl H2Buffers {
 }
 
 /// A connection, its buffers and its timers.
+///
+/// A turn calls `read`, `run_tasks` and `write`; `end` then returns how the connection ends, and
+/// `rest` waits with one timer for the earliest of four: the codec's deadline, the end of
+/// lingering, an incomplete frame, and the memory of an idle connection. `on_time` serves all
+/// four.
 struct H2Conn<'c> {
     conn: &'c Conn,
     shared: Rc<RefCell<H2Shared>>,
     tasks: Tasks<'c, Step>,
     buffers: Option<Box<H2Buffers>>,
     now_ms: u64,
-    leave: Leave,
+    close: ClosePhase,
     pace: Pace,
     /// Arrival time of an incomplete frame, in monotonic milliseconds.
     partial_since_ms: Option<u64>,
     /// The socket accepts no bytes now.
     is_blocked: bool,
-    is_idle: bool,
-    /// Time at which an idle connection frees the buffers of its streams.
-    rest_at_ms: u64,
+    idle: ConnIdle,
     /// Milliseconds that a frame may take to arrive.
     partial_ms: u64,
-    timer: leave::Timer,
+    timer: leave::H2Timer,
     /// Resolves when a client that has shut down its sending half resets the connection.
     broken: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
@@ -158,14 +161,13 @@ impl<'c> H2Conn<'c> {
             tasks: Tasks::new(),
             buffers: None,
             now_ms,
-            leave: Leave::default(),
+            close: ClosePhase::default(),
             pace: Pace::default(),
             partial_since_ms: None,
             is_blocked: false,
-            is_idle: false,
-            rest_at_ms: u64::MAX,
+            idle: ConnIdle::Busy,
             partial_ms: limits.block_ms,
-            timer: leave::Timer::default(),
+            timer: leave::H2Timer::default(),
             broken: None,
         }
     }
@@ -176,7 +178,7 @@ impl<'c> H2Conn<'c> {
         self.shared.borrow_mut().begin_poll();
         for _ in 0..TURNS_MAX {
             self.now_ms = self.conn.worker().machine.clock.mono_ms();
-            self.leave_if_told();
+            self.shut_down_if_told();
             let has_moved = self.turn(cx);
             if let Some(end) = self.end() {
                 return Poll::Ready(end);
@@ -227,7 +229,7 @@ impl<'c> H2Conn<'c> {
     /// something has to wait.
     fn begin_stream(&mut self, key: StreamKey, ends: bool, is_oversized: bool) {
         let (conn, worker) = (self.conn, self.conn.worker());
-        self.is_idle = false;
+        self.idle = ConnIdle::Busy;
         self.shared.borrow_mut().begin(key, ends);
         let at = StreamRef { shared: Rc::clone(&self.shared), key };
         let mut h2 = worker.acquire_h2();

@@ -15,11 +15,22 @@ use crate::conn_table::ConnLimits;
 /// Milliseconds after which an idle connection frees the buffers of its streams.
 const REST_MS: u64 = 2_000;
 
+// The end of a connection (`ClosePhase`):
+//
+//             InputEnds
+//       Open ------------> HalfClosed
+//         |                   |
+//         | Fail, Blame       | Fail, Blame
+//         v                   v
+//       Failed, Blamed <------+
+//
+// `Lose` leads from every phase to `Lost`.
+
 /// Phases of the end of a connection.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
+pub(super) enum ClosePhase {
     #[default]
-    No,
+    Open,
     /// The client has shut down its sending half: nothing more is read. It still gets its pending
     /// responses.
     HalfClosed,
@@ -27,47 +38,90 @@ pub(super) enum Leave {
     Failed,
     /// Like `Failed`, for a fault of the client.
     Blamed,
-    /// The client is gone.
+    /// The client is gone: nothing more is written either.
     Lost,
 }
 
-impl Leave {
-    /// Returns true if nothing more is read.
-    pub(super) fn is_deaf(self) -> bool {
-        self != Self::No
+/// An event that ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseEvent {
+    /// The client's input has ended, and a response is pending.
+    InputEnds,
+    /// The server shuts the connection down.
+    Fail,
+    /// The client has broken a rule or exceeded a limit.
+    Blame,
+    /// The client is gone.
+    Lose,
+}
+
+impl ClosePhase {
+    /// Handles an event.
+    pub(super) fn handle(&mut self, event: CloseEvent) {
+        match self.next(event) {
+            Some(next) => *self = next,
+            None => debug_assert!(false, "{event:?} of a connection that is {self:?}"),
+        }
     }
 
-    /// Returns true if nothing more is written either.
-    pub(super) fn is_lost(self) -> bool {
-        self == Self::Lost
+    /// Returns the next phase; `None` if this one does not permit the event.
+    const fn next(self, event: CloseEvent) -> Option<Self> {
+        Some(match (self, event) {
+            (Self::Open, CloseEvent::InputEnds) => Self::HalfClosed,
+            // Nothing is read after the end.
+            (_, CloseEvent::InputEnds) => return None,
+            (Self::Open | Self::HalfClosed, CloseEvent::Fail) => Self::Failed,
+            (Self::Open | Self::HalfClosed, CloseEvent::Blame) => Self::Blamed,
+            (Self::Failed | Self::Blamed | Self::Lost, CloseEvent::Fail | CloseEvent::Blame) => {
+                self
+            }
+            (_, CloseEvent::Lose) => Self::Lost,
+        })
+    }
+
+    /// Returns true while input is read.
+    pub(super) fn reads(self) -> bool {
+        self == Self::Open
+    }
+
+    /// Returns true while output is written.
+    pub(super) fn writes(self) -> bool {
+        self != Self::Lost
     }
 
     /// Returns true if neither side has ended the connection; the client may be half-closed.
     pub(super) fn is_open(self) -> bool {
-        matches!(self, Self::No | Self::HalfClosed)
+        matches!(self, Self::Open | Self::HalfClosed)
     }
+}
 
-    pub(super) fn fail(&mut self) {
-        if self.is_open() {
-            *self = Self::Failed;
-        }
-    }
+// The memory of a connection without streams (`ConnIdle`):
+//
+//             no streams           after 2 s
+//       Busy ------------> Idle ------------> Freed
+//         ^                 |                   |
+//         +-----------------+-------------------+
+//                       a request
 
-    pub(super) fn blame(&mut self) {
-        if self.is_open() {
-            *self = Self::Blamed;
-        }
-    }
+/// Idle state of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnIdle {
+    /// It has streams.
+    Busy,
+    /// It has none, and frees their buffers at this time.
+    Idle { free_at_ms: u64 },
+    /// Their buffers are free.
+    Freed,
 }
 
 /// The connection's timer. It may fire early, so that it need not be reset for each request.
 #[derive(Default)]
-pub(super) struct Timer {
+pub(super) struct H2Timer {
     sleep: Option<Pin<Box<Sleep>>>,
     at_ms: u64,
 }
 
-impl Timer {
+impl H2Timer {
     /// Wakes the task at `at_ms`. Returns true if that time has come.
     fn poll(&mut self, at_ms: u64, now_ms: u64, cx: &mut Context<'_>) -> bool {
         if at_ms <= now_ms {
@@ -92,7 +146,7 @@ impl Timer {
 impl H2Conn<'_> {
     /// Marks the connection as lost: nothing is read or written any more.
     pub(super) fn lose(&mut self) {
-        self.leave = Leave::Lost;
+        self.close.handle(CloseEvent::Lose);
         let mut shared = self.shared.borrow_mut();
         shared.machine.abort(ErrorCode::NO_ERROR);
         shared.lose_all();
@@ -109,7 +163,7 @@ impl H2Conn<'_> {
         if !has_whole_request {
             return self.lose();
         }
-        self.leave = Leave::HalfClosed;
+        self.close.handle(CloseEvent::InputEnds);
         let stream = std::rc::Rc::clone(&self.conn.stream);
         self.broken = Some(Box::pin(async move {
             // An error means that the runtime is shutting down.
@@ -128,11 +182,11 @@ impl H2Conn<'_> {
     }
 
     /// Begins a graceful shutdown when the server stops or the connection was idle for too long.
-    pub(super) fn leave_if_told(&mut self) {
+    pub(super) fn shut_down_if_told(&mut self) {
         let entry = &self.conn.entry;
-        if entry.shut_down_for().is_some() && self.leave.is_open() {
+        if entry.shut_down_for().is_some() && self.close.is_open() {
             self.shared.borrow_mut().machine.abort(ErrorCode::NO_ERROR);
-            self.leave.fail();
+            self.close.handle(CloseEvent::Fail);
         } else if entry.is_closing() {
             self.shared.borrow_mut().machine.shut_down(self.now_ms);
         }
@@ -143,16 +197,16 @@ impl H2Conn<'_> {
         if !self.tasks.is_empty() {
             return None;
         }
-        if self.leave.is_lost() {
+        if !self.close.writes() {
             return Some(End::Close);
         }
         let shared = self.shared.borrow();
-        let is_finished = match self.leave {
-            Leave::HalfClosed => shared.machine.streams_alive() == 0,
+        let is_finished = match self.close {
+            ClosePhase::HalfClosed => shared.machine.streams_alive() == 0,
             _ => shared.machine.is_finished(),
         };
         let is_over = is_finished && shared.machine.output_bytes() == 0 && self.unsent_bytes() == 0;
-        let end = if self.leave == Leave::Blamed { End::LingerBriefly } else { End::Linger };
+        let end = if self.close == ClosePhase::Blamed { End::LingerBriefly } else { End::Linger };
         is_over.then_some(end)
     }
 
@@ -185,12 +239,12 @@ impl H2Conn<'_> {
         if !is_idle {
             return;
         }
-        if !std::mem::replace(&mut self.is_idle, true) {
+        if self.idle == ConnIdle::Busy {
             let worker = self.conn.worker();
             let idle_s = worker.global().core.max_keep_alive_idle_s;
             self.conn.entry.limit(ConnLimits { idle_s, ..self.conn.entry.limits() });
             worker.idle(&self.conn.entry);
-            self.rest_at_ms = self.now_ms + REST_MS;
+            self.idle = ConnIdle::Idle { free_at_ms: self.now_ms + REST_MS };
         }
     }
 
@@ -199,8 +253,11 @@ impl H2Conn<'_> {
         let machine = self.shared.borrow_mut().machine.deadline_ms();
         let lingering = self.shared.borrow().lingers_until_ms();
         let partial = self.partial_since_ms.map(|since| since + self.partial_ms);
-        let rest = self.is_idle.then_some(self.rest_at_ms).filter(|&at| at != u64::MAX);
-        [machine, lingering, partial, rest].into_iter().flatten().min()
+        let free = match self.idle {
+            ConnIdle::Idle { free_at_ms } => Some(free_at_ms),
+            ConnIdle::Busy | ConnIdle::Freed => None,
+        };
+        [machine, lingering, partial, free].into_iter().flatten().min()
     }
 
     fn on_time(&mut self) {
@@ -214,12 +271,41 @@ impl H2Conn<'_> {
             self.shared.borrow_mut().machine.abort_for(ConnFault::BlockTimeout);
             return self.fail(ConnFault::BlockTimeout);
         }
-        if self.is_idle && self.now_ms >= self.rest_at_ms {
-            self.rest_at_ms = u64::MAX;
+        if let ConnIdle::Idle { free_at_ms } = self.idle
+            && self.now_ms >= free_at_ms
+        {
+            self.idle = ConnIdle::Freed;
             self.shared.borrow_mut().rest();
             if self.deadline_ms().is_none() {
-                self.timer = Timer::default();
+                self.timer = H2Timer::default();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_testkit::matrix::{assert_matrix, matrix};
+
+    use super::*;
+
+    const MATRIX: &str = "
+              InputEnds  Fail  Blame  Lose
+0 Open        1          2     3      4
+1 HalfClosed  -          2     3      4
+2 Failed      -          2     2      4
+3 Blamed      -          3     3      4
+4 Lost        -          4     4      4
+";
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    #[test]
+    fn every_event_has_a_defined_effect_in_every_phase() {
+        use CloseEvent as E;
+        let events = [E::InputEnds, E::Fail, E::Blame, E::Lose];
+        let next = |phase: ClosePhase, event| phase.next(event).map(|next| (next, Nothing));
+        assert_matrix(&matrix(ClosePhase::default(), &events, next), MATRIX);
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use lighty_core::machine::status_board::ConnState;
 use lighty_wire::http2::{ConnFault, Event};
 
+use super::leave::CloseEvent;
 use super::{H2Buffers, H2Conn, READ_BYTES};
 
 /// Unsent bytes beyond which reading stops. Excludes content, which has its own limits.
@@ -26,7 +27,10 @@ impl H2Conn<'_> {
 
     /// Returns the number of bytes taken from the machine that the socket has not accepted.
     pub(super) fn unsent_bytes(&self) -> usize {
-        self.buffers.as_ref().map_or(0, |buffers| buffers.out.len() - buffers.sent)
+        self.buffers.as_ref().map_or(0, |buffers| {
+            debug_assert!(buffers.sent <= buffers.out.len(), "{}", buffers.sent);
+            buffers.out.len() - buffers.sent
+        })
     }
 
     fn has_too_much_unsent(&self) -> bool {
@@ -36,7 +40,7 @@ impl H2Conn<'_> {
     /// Reads once and handles the received bytes.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> bool {
         self.lose_if_broken(cx);
-        if self.leave.is_deaf() || self.has_too_much_unsent() {
+        if !self.close.reads() || self.has_too_much_unsent() {
             return false;
         }
         let conn = self.conn;
@@ -89,6 +93,7 @@ impl H2Conn<'_> {
             if let Some(Event::Data { stream, start, len, ends }) = handled.event {
                 shared.receive(stream, &pending[start..start + len], ends);
             }
+            debug_assert!(handled.consumed <= pending.len(), "{}", handled.consumed);
             buffers.input.consume(handled.consumed);
             has_consumed |= handled.consumed > 0;
             drop(shared);
@@ -125,13 +130,13 @@ impl H2Conn<'_> {
     /// Ends the connection because the client has broken one of its rules or exceeded a limit.
     pub(super) fn fail(&mut self, fault: ConnFault) {
         self.complain(fault.words());
-        self.leave.blame();
+        self.close.handle(CloseEvent::Blame);
         self.shared.borrow_mut().lose_all();
     }
 
     /// Writes once, for all streams.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.leave.is_lost() {
+        if !self.close.writes() {
             // Bytes for a lost client are not kept.
             if let Some(buffers) = &mut self.buffers {
                 (buffers.sent, buffers.out) = (0, Vec::new());

@@ -297,6 +297,22 @@ fn request_that_does_not_end_is_cut_in_time() {
     assert_eq!(client.get("/up").status, 200, "others go on");
 }
 
+#[test]
+fn half_closed_client_gets_whole_responses_beside_an_incomplete_request() {
+    let server = site().start();
+    let window = 8 << 20;
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, window)]);
+    client.open_window(0, window);
+    let whole = client.request("GET", "/big", &[], true);
+    // Its error page waits behind the file when the input ends.
+    let incomplete = client.request("POST", "/secret/a.txt", &[], false);
+    client.client().half_close();
+    let answer = client.answer(whole);
+    assert!(answer.body == pattern(0, BIG), "{} bytes", answer.body.len());
+    let cut = client.answer(incomplete);
+    assert!(cut.has_ended || cut.reset == Some(CANCEL), "{cut:?}");
+}
+
 /// Opens streams on twenty connections. Each names a field of 3 KB five times, and eight crumbs of
 /// a cookie, encoded in a few bytes each. Returns the server's growth in KiB.
 fn grow_by_fields(server: &Server, target: &str) -> u64 {

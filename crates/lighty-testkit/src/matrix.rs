@@ -43,8 +43,8 @@ where
     table(&rows)
 }
 
-/// Joins cells to lines with aligned columns; the first row is the header. Columns that exceed the width of a line form another
-/// table, which repeats the states.
+/// Joins cells to lines with aligned columns; the first row is the header. Columns that exceed the
+/// width of a line form another table, which repeats the states.
 pub fn table(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let columns = rows[0].len();

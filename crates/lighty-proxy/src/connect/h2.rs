@@ -3,7 +3,8 @@
 //! A request has an in-memory connection to a task, which owns the connection to the backend:
 //! [`record`]s on the one side, frames on the other. So the rest of the proxy knows only
 //! connections with one request at a time. [`driver`] is the task, [`backend_stream`] a request in
-//! it and [`transfer`] its state, [`ending`] maps resets to faults, [`liveness`] detects dead backends.
+//! it and [`transfer`] its state, [`ending`] maps resets to faults, [`liveness`] detects dead
+//! backends.
 
 mod backend_stream;
 mod driver;

@@ -1,4 +1,5 @@
-//! The response of a FastCGI, SCGI or uwsgi application: a CGI head (RFC 3875 section 6) and a body.
+//! The response of a FastCGI, SCGI or uwsgi application: a CGI head (RFC 3875 section 6) and a
+//! body.
 //!
 //! SCGI and uwsgi applications send both without framing, so `read_head` and `read_body` are their
 //! sessions' own. FastCGI applications send records, which `fastcgi` unwraps.

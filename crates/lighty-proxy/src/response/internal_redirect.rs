@@ -33,7 +33,10 @@ const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
 /// Returns the redirect that a response requests, as far as the rules allow.
-pub(crate) fn requested(response: &BackendResponse, rules: &ResponseRules) -> Option<InternalRedirect> {
+pub(crate) fn requested(
+    response: &BackendResponse,
+    rules: &ResponseRules,
+) -> Option<InternalRedirect> {
     let fields = &response.fields;
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
     let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();

@@ -1,7 +1,7 @@
 //! FastCGI 1.0: everything in records.
 //!
-//! The session unwraps the application's records, collects the output up to the end of its head, and
-//! passes the rest on in place. `FCGI_STDERR` may come at any time.
+//! The session unwraps the application's records, collects the output up to the end of its head,
+//! and passes the rest on in place. `FCGI_STDERR` may come at any time.
 
 use bytes::Bytes;
 use lighty_core::{Fault, FaultReport};

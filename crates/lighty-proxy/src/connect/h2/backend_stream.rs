@@ -1,12 +1,12 @@
 //! Moves a request and its response between a session's records and a stream's frames.
 //!
-//! [`BackendStream`] has methods of three kinds, all called by the connection's task. Input from the
-//! backend: `take_head`, `take_data`, `take_trailers` and `cut`. Work in both directions:
+//! [`BackendStream`] has methods of three kinds, all called by the connection's task. Input from
+//! the backend: `take_head`, `take_data`, `take_trailers` and `cut`. Work in both directions:
 //! `pump_request` moves the session's records to the codec, `pump_response` moves the response to
-//! the session; both return whether anything has moved, and wake the task when more can.
-//! Output: `take_content` appends the content behind the head of a DATA frame. Timers:
-//! `end_abandoned` takes the time. Once `is_over` returns true, the task releases the stream in the
-//! codec, and calls `end`.
+//! the session; both return whether anything has moved, and wake the task when more can. Output:
+//! `take_content` appends the content behind the head of a DATA frame. Timers: `end_abandoned`
+//! takes the time. Once `is_over` returns true, the task releases the stream in the codec, and
+//! calls `end`.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,9 +1,10 @@
 //! The task of an HTTP/2 connection to a backend.
 //!
-//! [`Driver::poll`] works in rounds: it accepts new requests, reads, moves data between the sessions
-//! and the codec, and writes, until nothing moves. It alone owns the timers, and looks at all of them
-//! in `poll_rest`: the codec's deadline, the liveness of the backend, the wait for its settings, the
-//! idle time and the lifetime of the connection. `pump` gives the time to abandoned tunnels.
+//! [`Driver::poll`] works in rounds: it accepts new requests, reads, moves data between the
+//! sessions and the codec, and writes, until nothing moves. It alone owns the timers, and looks at
+//! all of them in `poll_rest`: the codec's deadline, the liveness of the backend, the wait for its
+//! settings, the idle time and the lifetime of the connection. `pump` gives the time to abandoned
+//! tunnels.
 
 use std::io;
 use std::rc::Rc;

@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use lighty_core::settings::limits;
 use lighty_http::{Fields, Status};
+use lighty_io::clock::Clock;
 use lighty_io::transport::Stream;
 use lighty_wire::http1::trailer;
 use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
@@ -28,7 +29,7 @@ use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey}
 use super::lingering::Lingering;
 use super::stream_buffers::{H2StreamBuffers, SendWait};
 use super::stream_state::{StreamAction, StreamEvent, StreamRecv};
-use crate::conn_table::StreamEntry;
+use crate::conn_table::{StreamEntry, sweep_s};
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
 /// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.
@@ -81,6 +82,12 @@ struct ConnectionRest {
     task: ConnectionTask,
     /// The client sends nothing more.
     has_input_ended: bool,
+    /// Number of collected writes.
+    writes: u64,
+    /// The last one has content.
+    has_content: bool,
+    /// Second in which the timers of waiting streams were restarted last.
+    excused_s: u32,
 }
 
 fn gone() -> io::Error {
@@ -124,7 +131,14 @@ impl H2Shared {
 
     /// Opens windows by the bytes consumed. Small credits wait in the machine and need no write.
     fn credit(&mut self, key: StreamKey, bytes: usize) {
+        let before = self.machine.output_bytes();
         self.machine.credit(key, bytes);
+        if self.machine.output_bytes() > before {
+            let next_write = self.rest.writes + 1;
+            if let Some(buffers) = self.buffers(key) {
+                buffers.window_in = next_write;
+            }
+        }
         if self.machine.output_bytes() > 0 {
             self.wake_connection();
         }
@@ -507,6 +521,9 @@ impl H2Shared {
     /// Collects frames of all streams to write: as much content as fits into `write_bytes`, but at
     /// least one frame.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, write_bytes: usize, now_ms: u64) {
+        // 0 is a stream of which nothing was written yet.
+        self.rest.writes += 1;
+        self.rest.has_content = false;
         while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
             self.take_content(frame, out);
             if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > write_bytes {
@@ -536,6 +553,31 @@ impl H2Shared {
         debug_assert!(self.over.is_empty(), "{:?} were not released", self.over);
         let streams = self.buffers.iter().filter(|buffers| buffers.key.is_some()).count();
         debug_assert_eq!(self.machine.streams_alive() as usize, streams, "streams of the codec");
+    }
+
+    /// Restarts the timers of streams that wait for their turn, once a second, after the client has
+    /// taken a part of the last write.
+    ///
+    /// Streams are sent one after the other (RFC 9218 section 10), so on a slow connection the last
+    /// one waits for as long as the others take. A stream without a window waits for the client,
+    /// unless its content is still being written: the client cannot open the window before it has
+    /// the content. In the other direction, a client sends nothing more before the WINDOW_UPDATE
+    /// that waits behind content has reached it.
+    pub(super) fn excuse_waiting(&mut self, clock: &Clock) {
+        let now_s = sweep_s(clock);
+        if !self.rest.has_content || std::mem::replace(&mut self.rest.excused_s, now_s) == now_s {
+            return;
+        }
+        let writes = self.rest.writes;
+        for buffers in &self.buffers {
+            let (Some(key), Some(entry)) = (buffers.key, &buffers.progress) else { continue };
+            let waits_to_send = entry.is_writing()
+                && (buffers.written_in == writes || self.machine.has_own_window(key));
+            let waits_to_receive = entry.is_waiting_for_body() && buffers.window_in >= writes;
+            if waits_to_send || waits_to_receive {
+                entry.wait_for(entry.state(), clock);
+            }
+        }
     }
 
     /// Releases the ended streams. A stream lingers while its client still sends, so that a few
@@ -586,6 +628,8 @@ impl H2Shared {
         let buffers = &mut self.buffers[frame.stream.slot()];
         debug_assert_eq!(buffers.key, Some(frame.stream), "a frame of a stream that is released");
         buffers.take_content(frame.len, out);
+        buffers.written_in = self.rest.writes;
+        self.rest.has_content = true;
         self.queued_bytes -= frame.len;
         if let Some(entry) = &buffers.progress {
             entry.progress.set(entry.progress.get() + frame.len as u64);

@@ -37,6 +37,10 @@ pub(super) struct H2StreamBuffers {
     pub(super) watcher: Option<Waker>,
     /// Counts the bytes sent.
     pub(super) progress: Option<Rc<StreamEntry>>,
+    /// Number of the last write with content of the stream.
+    pub(super) written_in: u64,
+    /// Number of the last write with a WINDOW_UPDATE of the stream, which may be yet to come.
+    pub(super) window_in: u64,
 }
 
 impl H2StreamBuffers {
@@ -48,6 +52,7 @@ impl H2StreamBuffers {
         self.key = Some(key);
         self.received.clear();
         self.dropped = 0;
+        (self.written_in, self.window_in) = (0, 0);
         self.trailers = None;
     }
 

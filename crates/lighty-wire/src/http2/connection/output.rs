@@ -260,6 +260,12 @@ impl Connection {
         usize::try_from(room).unwrap_or(0)
     }
 
+    /// True if the stream's own window has room, whatever the connection's has.
+    #[must_use]
+    pub fn has_own_window(&mut self, key: StreamKey) -> bool {
+        self.streams.live(key).is_some_and(|stream| stream.send_window > 0)
+    }
+
     /// Chooses the next stream to send, and appends the frames that precede its content: all other
     /// output, and the head of a DATA frame with at most `room` bytes of content.
     #[inline]

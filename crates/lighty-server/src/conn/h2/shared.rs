@@ -28,7 +28,7 @@ use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey}
 
 use super::lingering::Lingering;
 use super::stream_buffers::{H2StreamBuffers, SendWait};
-use super::stream_state::{StreamAction, StreamEvent, StreamRecv};
+use super::stream_state::{StreamAction, StreamEvent, StreamRecv, StreamSend};
 use crate::conn_table::{StreamEntry, sweep_s};
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
@@ -530,6 +530,9 @@ impl H2Shared {
                 break;
             }
         }
+        if self.rest.has_input_ended {
+            self.lose_stuck();
+        }
         self.release(now_ms);
         self.machine.poll_output(out);
         self.wake_senders();
@@ -553,6 +556,20 @@ impl H2Shared {
         debug_assert!(self.over.is_empty(), "{:?} were not released", self.over);
         let streams = self.buffers.iter().filter(|buffers| buffers.key.is_some()).count();
         debug_assert_eq!(self.machine.streams_alive() as usize, streams, "streams of the codec");
+    }
+
+    /// Resets the streams whose exchanges have ended and whose content a half-closed client has no
+    /// window for: it opens none any more.
+    fn lose_stuck(&mut self) {
+        for nth in 0..self.buffers.len() {
+            let buffers = &self.buffers[nth];
+            let is_due = buffers.state.send == StreamSend::Draining;
+            if let Some(key) = buffers.key.filter(|_| is_due)
+                && !self.machine.has_window(key)
+            {
+                self.reset(key, ErrorCode::CANCEL);
+            }
+        }
     }
 
     /// Restarts the timers of streams that wait for their turn, once a second, after the client has

@@ -266,6 +266,12 @@ impl Connection {
         self.streams.live(key).is_some_and(|stream| stream.send_window > 0)
     }
 
+    /// True if both windows of the stream, its own and the connection's, have room.
+    #[must_use]
+    pub fn has_window(&mut self, key: StreamKey) -> bool {
+        self.send_window > 0 && self.has_own_window(key)
+    }
+
     /// Chooses the next stream to send, and appends the frames that precede its content: all other
     /// output, and the head of a DATA frame with at most `room` bytes of content.
     #[inline]

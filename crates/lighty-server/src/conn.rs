@@ -36,7 +36,7 @@ use crate::conn_table::ConnLimits;
 use crate::listener_info::{CameBy, ListenerInfo};
 use crate::worker::Worker;
 
-/// Lingering after a GOAWAY for a client's fault. Short, because a flood goes on for as long as it
+/// Lingering after a GOAWAY for a client's fault, and for close_notify. Short, because a flood goes on for as long as it
 /// is read.
 const LINGER_BRIEFLY: LingerLimits = LingerLimits { bytes_max: 64 * 1024, ms_max: 5_000 };
 
@@ -138,7 +138,13 @@ impl Conn {
                 end = h2::serve(&self).await;
             }
             match end {
-                End::Close => self.stream.close_notify(),
+                End::Close => {
+                    self.stream.close_notify();
+                    // The response has filled the socket's buffer.
+                    if self.stream.has_unsent_records() {
+                        Box::pin(self.linger(LINGER_BRIEFLY)).await;
+                    }
+                }
                 End::Cut | End::Http2 => {}
                 End::Linger => Box::pin(self.linger(LingerLimits::default())).await,
                 End::LingerBriefly => Box::pin(self.linger(LINGER_BRIEFLY)).await,

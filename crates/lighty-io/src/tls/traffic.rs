@@ -255,6 +255,11 @@ impl Traffic {
         self.input.filled > self.input.next
     }
 
+    /// True if sealed records are not completely sent.
+    pub(crate) fn has_output(&self) -> bool {
+        self.output.sealed.is_some()
+    }
+
     /// True if a read would return a result without the socket.
     pub(crate) fn has_input(&self) -> bool {
         let input = &self.input;

@@ -52,10 +52,13 @@ impl Stream {
     /// # Errors
     /// If the client resets the connection, which cannot be remedied.
     pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
-        self.shutdown_write()?;
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
-        let drain = drain(&self, limits.bytes_max, &mut report);
-        match tokio::time::timeout(Duration::from_millis(limits.ms_max), drain).await {
+        let closing = async {
+            self.send_close_notify().await?;
+            self.shutdown_write()?;
+            drain(&self, limits.bytes_max, &mut report).await
+        };
+        match tokio::time::timeout(Duration::from_millis(limits.ms_max), closing).await {
             Ok(result) => result.map(|()| report),
             Err(_elapsed) => Ok(report),
         }

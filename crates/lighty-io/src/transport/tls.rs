@@ -58,6 +58,27 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// True if the socket has not accepted all records yet, such as close_notify.
+    pub fn has_unsent_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.0.borrow().has_output())
+    }
+
+    /// Like [`close_notify`](Self::close_notify), and waits until the socket has accepted it: a
+    /// response may have filled the socket's buffer to its last bytes.
+    pub(super) async fn send_close_notify(&self) -> io::Result<()> {
+        self.close_notify();
+        let Some(tls) = &self.tls else { return Ok(()) };
+        loop {
+            let sent = tls.0.borrow_mut().flush(|bytes| self.try_send(bytes));
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                sent => return sent,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 impl Stream {
     /// True if nothing but the keys is held.

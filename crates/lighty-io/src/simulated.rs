@@ -41,7 +41,6 @@ pub const STARTED_UNIX_S: i64 = 1_800_000_000;
 
 thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     static WORLD: RefCell<Option<(Rc<dyn World>, tokio::time::Instant)>> =
         const { RefCell::new(None) };
 }
@@ -69,49 +68,6 @@ impl Drop for Inside {
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.get()
-}
-
-/// A bug that a test plants in a simulation, to check that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// A finished file operation does not wake its task.
-    LostWakeup,
-    /// A connection to a backend keeps its permit after it is closed.
-    PermitLeak,
-    /// A piece of a body contains bytes of the previous piece, possibly of another request.
-    MixedBodies,
-    /// The sweep enforces no timeouts.
-    MissingTimeout,
-    /// A response is sent twice.
-    TwoResponses,
-    /// A response is truncated although no fault was injected.
-    CutWithoutFault,
-    /// A truncated body looks complete.
-    SilentTruncation,
-}
-
-impl Bug {
-    /// All bugs, in the order of their declaration.
-    pub const ALL: [Bug; 7] = [
-        Bug::LostWakeup,
-        Bug::PermitLeak,
-        Bug::MixedBodies,
-        Bug::MissingTimeout,
-        Bug::TwoResponses,
-        Bug::CutWithoutFault,
-        Bug::SilentTruncation,
-    ];
-}
-
-/// Plants a bug in the simulations of this thread, or removes it. Only works in debug builds.
-pub fn plant(bug: Option<Bug>) {
-    PLANTED.set(bug);
-}
-
-/// True where a test has planted this bug.
-#[inline]
-pub fn has_bug(bug: Bug) -> bool {
-    cfg!(debug_assertions) && is_on() && PLANTED.get() == Some(bug)
 }
 
 /// The thread's world.

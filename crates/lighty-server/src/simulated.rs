@@ -22,7 +22,11 @@ use crate::live_listeners::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::thread::{self, Order, Setup, Started};
+use crate::tls::{self, Tls};
 use crate::worker::Worker;
+
+/// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
+const LISTENERS: [(&str, u16); 2] = [("10.0.0.1:80", 80), ("10.0.0.1:443", 443)];
 
 /// A worker, with the state that the process around it would hold.
 pub struct Simulated {
@@ -33,7 +37,7 @@ pub struct Simulated {
     shared: Shared,
     proxy: Rc<WorkerProxy>,
     observers: Vec<Rc<dyn Module>>,
-    listener: Rc<ListenerInfo>,
+    listeners: Vec<Rc<ListenerInfo>>,
     connections_max: usize,
     // Kept, because dropping it would order the worker to stop.
     _order: watch::Sender<Order>,
@@ -53,8 +57,10 @@ impl Simulated {
         let upstreams = Arc::new(Registry::default());
         upstreams.start(log.clone());
         let naming = upstreams.name(&configured::upstreams(config))?;
-        upstreams.commit(&naming);
         let shared = Shared::new(0, naming).map_err(|error| BootError(error.to_string()))?;
+        let shared = Shared { tls: load_tls(config, &shared.tls)?, ..shared };
+        upstreams.trust(Arc::clone(&shared.tls.materials));
+        upstreams.commit(&shared.naming);
         let (order, orders) = watch::channel(Order::default());
         let plan =
             Plan { number: 0, config: Arc::clone(config), shared: shared.clone(), connections_max };
@@ -74,14 +80,16 @@ impl Simulated {
             done: mpsc::channel().0,
         };
         let Started { worker, proxy, .. } = thread::start(&mut setup)?;
-        let listener = Rc::new(ListenerInfo::new("10.0.0.1:80", 80, false, None));
+        let listeners = LISTENERS
+            .map(|(name, port)| Rc::new(ListenerInfo::new(name, port, false, None)))
+            .into();
         let started = Self {
             worker,
             upstreams,
             shared,
             proxy,
             observers,
-            listener,
+            listeners,
             connections_max,
             _order: order,
         };
@@ -92,10 +100,16 @@ impl Simulated {
     /// Sets the configuration for new requests, like a reload.
     ///
     /// # Errors
-    /// An upstream of the configuration cannot be started.
+    /// An upstream of the configuration cannot be started, or a certificate not be loaded.
     pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), BootError> {
         let naming = self.upstreams.name(&configured::upstreams(config))?;
-        let shared = Shared { naming: Arc::clone(&naming), ..self.shared.clone() };
+        let tls = load_tls(config, &self.shared.tls)?;
+        for listener in &self.listeners {
+            listener.speaks_tls.set(tls::is_spoken_at(config, &listener.name));
+        }
+        self.worker.tls.adopt(&tls);
+        self.upstreams.trust(Arc::clone(&tls.materials));
+        let shared = Shared { naming: Arc::clone(&naming), tls, ..self.shared.clone() };
         let built_in = modules::instances(config, &shared, &self.proxy);
         let all = built_in.iter().chain(&self.observers).map(Rc::clone).collect();
         let machine = Rc::clone(&self.worker.machine);
@@ -105,10 +119,12 @@ impl Simulated {
         Ok(())
     }
 
-    /// Accepts a connection, like a listener.
-    pub async fn accept(&self, stream: Stream, peer: Peer) {
+    /// Accepts a connection, like the listener of this port. Without one, the connection closes.
+    pub async fn accept(&self, stream: Stream, peer: Peer, port: u16) {
         self.worker.make_room().await;
-        self.worker.admit(stream, peer, &self.listener);
+        if let Some(listener) = self.listeners.iter().find(|listener| listener.port == port) {
+            self.worker.admit(stream, peer, listener);
+        }
     }
 
     /// Stops the worker. Returns whether all its connections ended within `patience`.
@@ -116,4 +132,13 @@ impl Simulated {
         self.worker.stop();
         tokio::time::timeout(patience, self.worker.drain()).await.is_ok()
     }
+}
+
+/// Loads the certificates of a configuration.
+fn load_tls(config: &Config<Settings>, before: &Tls) -> Result<Tls, BootError> {
+    let materials = tls::load(config, &before.materials).map_err(|problems| {
+        let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+        BootError(words.join("; "))
+    })?;
+    Ok(Tls { materials: Arc::new(materials), ..before.clone() })
 }

@@ -20,7 +20,6 @@ use super::meta::Meta;
 use super::open_file::OpenFile;
 use super::resolve::{How, OpenedPath};
 use super::root::RootDir;
-use crate::simulated::{Bug, has_bug};
 use crate::threads::pool::Ticket;
 
 /// The operation to perform.
@@ -151,9 +150,7 @@ impl Flight {
             slot.state = FlightState::Done(result);
             slot.waker.take()
         };
-        if let Some(waker) = waker
-            && !has_bug(Bug::LostWakeup)
-        {
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

@@ -9,7 +9,6 @@ use std::task::Context;
 
 use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::clock::Clock;
-use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
 
@@ -75,9 +74,6 @@ impl Drop for ConnPermit {
     fn drop(&mut self) {
         if self.resting {
             self.wake();
-        }
-        if has_bug(Bug::PermitLeak) {
-            return;
         }
         self.address.closed();
         self.upstream.backlog.call();

@@ -7,7 +7,6 @@ use lighty_core::exchange::stage::Stage;
 use lighty_core::pipeline::{self, Attempt};
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, FaultReport};
-use lighty_io::simulated::{Bug, has_bug};
 
 use super::sink::{Protocol, Rest, Sink};
 use super::stream::RequestStream;
@@ -250,10 +249,6 @@ fn note_cut(on: RequestStream<'_>, ex: &mut Exchange, error: &io::Error) {
         | io::ErrorKind::NotConnected => Fault::ClientGone,
         _ => Fault::DiskError,
     });
-    if has_bug(Bug::CutWithoutFault) {
-        ex.state.fault = None;
-        return;
-    }
     ex.state.fault = Some(fault);
     ex.log_fault(fault, &error.to_string());
 }

@@ -11,7 +11,6 @@ use lighty_core::exchange::throttle::Bucket;
 use lighty_core::machine::status_board::ConnState;
 use lighty_http::Method;
 use lighty_io::clock::Clock;
-use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::transport::{Peer, ShutdownHandle, ShutdownHow, Stream};
 
 use super::stream::StreamEntry;
@@ -417,9 +416,6 @@ impl ConnEntry {
         }
         if let Some(stream) = self.rests(now_s) {
             stream.rest();
-        }
-        if has_bug(Bug::MissingTimeout) {
-            return;
         }
         if let Some(fault) = self.stream.overdue(now_s) {
             report(fault);

@@ -3,15 +3,20 @@
 mod backend;
 mod client;
 mod fastcgi;
-#[cfg(debug_assertions)]
+mod h2_backend;
+mod h2_client;
+mod h2_end;
 mod mutations;
+mod plan;
 mod reader;
 mod rng;
 mod run;
+mod sabotage;
 mod scenarios;
 mod sim;
 mod site;
 mod verdict;
+mod wire;
 mod world;
 
 use std::path::Path;
@@ -110,7 +115,7 @@ fn run_seeds(first: u64, count: u64) {
         println!("seed {seed}: {:#?}", report.wrong);
         println!(
             "replay: LIGHTY_SIM_SEED={seed} LIGHTY_SIM_TRACE=1 cargo test -p lighty-server \
-             --test simulation -- seeds --exact --nocapture"
+             --test integration -- simulation::seeds --exact --nocapture"
         );
         if failed.is_empty() {
             println!("{}", report.log);

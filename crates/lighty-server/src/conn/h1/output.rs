@@ -3,7 +3,6 @@
 //! The head and a small body leave in one `send`; a file goes straight to the network backend. Only
 //! the part that the socket did not accept takes the slow path, which is boxed.
 
-use std::cell::RefCell;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -15,9 +14,7 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::machine::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
-use lighty_io::file::OpenFile;
 use lighty_io::send::{SendState, SendWaits};
-use lighty_io::simulated::{Bug, has_bug};
 
 use super::exchange::{Framing, H1Io};
 use super::framing::last_chunk;
@@ -171,9 +168,6 @@ impl H1Io {
     /// the queue.
     #[inline(always)]
     fn send_out(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
-        if has_bug(Bug::TwoResponses) {
-            self.out.extend_from_within(..);
-        }
         let sent = match on.conn.stream.try_write(&self.out) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -272,10 +266,8 @@ impl H1Io {
                     break;
                 }
                 Some(Ok(chunk)) => chunk,
-                Some(Err(_)) if has_bug(Bug::SilentTruncation) => break,
                 Some(Err(report)) => return Err(io::Error::other(report)),
             };
-            let chunk = if has_bug(Bug::MixedBodies) { mixed(chunk) } else { chunk };
             produced += self.push_framed(chunk);
             self.out.clear();
             if throttled {
@@ -311,16 +303,4 @@ fn note_waits(waits: SendWaits, ex: &mut Exchange) {
             ex.stages.divert(span, took_us, now_us);
         }
     }
-}
-
-/// A planted bug: the piece begins with the bytes of the previous piece.
-#[cold]
-fn mixed(chunk: Chunk<Rc<OpenFile>>) -> Chunk<Rc<OpenFile>> {
-    thread_local! {
-        static LAST: RefCell<Bytes> = const { RefCell::new(Bytes::new()) };
-    }
-    let Chunk::Memory(bytes) = &chunk else { return chunk };
-    let last = LAST.replace(bytes.clone());
-    let length = last.len().min(bytes.len());
-    Chunk::Memory([&last[..length], &bytes[length..]].concat().into())
 }

@@ -1,21 +1,36 @@
 //! Backends over connections in memory: HTTP and FastCGI, well or badly behaved.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
-use lighty_io::transport::memory::MemoryEnd;
 use tokio::time::sleep;
 
 use super::fastcgi;
 use super::rng::{Rng, body_of};
 use super::sim::{Deed, Errand, Sim, number_in};
+use super::site::PATIENCE_S;
+use super::wire::Wire;
+
+/// Checks the requests that a backend receives on one connection.
+pub(crate) struct Witness {
+    pub(crate) sim: Rc<Sim>,
+    pub(crate) rng: Rng,
+    pub(crate) name: String,
+}
 
 /// A connection to a backend.
 pub(crate) struct Backend {
-    pub(crate) sim: Rc<Sim>,
-    pub(crate) rng: Rng,
-    pub(crate) end: MemoryEnd,
-    pub(crate) name: String,
+    witness: Witness,
+    wire: Wire,
     pub(crate) buffer: Vec<u8>,
+}
+
+impl Deref for Backend {
+    type Target = Witness;
+
+    fn deref(&self) -> &Witness {
+        &self.witness
+    }
 }
 
 /// The connection is over.
@@ -23,10 +38,50 @@ pub(crate) struct Over;
 
 pub(crate) type Result<T> = std::result::Result<T, Over>;
 
+impl Witness {
+    /// Returns the request's errand, and counts the request as seen.
+    pub(crate) fn note_seen(&self, number: u64) -> Option<Errand> {
+        self.sim.event(format_args!("{} got {number}", self.name));
+        let errand = self.sim.errands.borrow().get(&number).copied();
+        let Some(errand) = errand else {
+            self.sim.wrong(format_args!("{}: a request that nobody sent: {number}", self.name));
+            return None;
+        };
+        let mut seen = self.sim.seen.borrow_mut();
+        let times = seen.entry(number).or_default();
+        *times += 1;
+        if errand.is_post && *times > 1 {
+            self.sim.wrong(format_args!("{number}: a POST that was read came twice"));
+        }
+        Some(errand)
+    }
+
+    /// Compares a piece of an upload with the bytes that the client sends.
+    pub(crate) fn check_upload(&self, piece: &[u8], number: u64, at: &mut u64) {
+        if piece != body_of(!number, *at, piece.len() as u64) {
+            self.sim.wrong(format_args!("{number}: its upload has other bytes after {at}"));
+        }
+        *at += piece.len() as u64;
+    }
+
+    /// Checks that a complete upload has the client's length.
+    pub(crate) fn check_upload_length(&self, number: u64, errand: &Errand, at: u64) {
+        if at != errand.upload_bytes {
+            let wanted = errand.upload_bytes;
+            self.sim.wrong(format_args!("{number}: an upload of {at} bytes, not {wanted}"));
+        }
+    }
+}
+
 impl Backend {
+    pub(crate) fn new(witness: Witness, wire: Wire) -> Backend {
+        Backend { witness, wire, buffer: Vec::new() }
+    }
+
     /// Serves requests until the connection ends.
     pub(crate) async fn serve_http(mut self) {
         while let Ok(true) = self.answer_one_http().await {}
+        self.wire.settle().await;
         self.sim.event(format_args!("{} is over", self.name));
     }
 
@@ -44,8 +99,10 @@ impl Backend {
         let Some(errand) = self.note_seen(number) else { return Ok(false) };
         let upload = Upload::of(&text);
         let mut has_read = false;
-        if errand.deed == Deed::DieUnread {
-            return Ok(false);
+        match errand.deed {
+            Deed::DieUnread => return Ok(false),
+            Deed::HangUnread => return self.hang_unread().await,
+            _ => {}
         }
         if errand.deed != Deed::AnswerEarly {
             self.read_upload(&upload, number, &errand).await?;
@@ -56,23 +113,6 @@ impl Backend {
             self.read_upload(&upload, number, &errand).await?;
         }
         Ok(keeps)
-    }
-
-    /// Returns the request's errand, and counts the request as seen.
-    pub(crate) fn note_seen(&self, number: u64) -> Option<Errand> {
-        self.sim.event(format_args!("{} got {number}", self.name));
-        let errand = self.sim.errands.borrow().get(&number).copied();
-        let Some(errand) = errand else {
-            self.sim.wrong(format_args!("{}: a request that nobody sent: {number}", self.name));
-            return None;
-        };
-        let mut seen = self.sim.seen.borrow_mut();
-        let times = seen.entry(number).or_default();
-        *times += 1;
-        if errand.is_post && *times > 1 {
-            self.sim.wrong(format_args!("{number}: a POST that was read came twice"));
-        }
-        Some(errand)
     }
 
     async fn respond(&mut self, number: u64, errand: &Errand, is_head: bool) -> Result<bool> {
@@ -163,7 +203,7 @@ impl Backend {
         match deed {
             Deed::HangInBody => self.hang().await.map(|_| Cut::Yes),
             Deed::ResetInBody => {
-                self.end.reset();
+                self.wire.reset();
                 Ok(Cut::Yes)
             }
             _ => Ok(Cut::Yes),
@@ -173,6 +213,12 @@ impl Backend {
     /// Does nothing until the server gives up.
     pub(crate) async fn hang(&mut self) -> Result<bool> {
         while self.more().await? > 0 {}
+        Ok(false)
+    }
+
+    /// Reads nothing until the server has given up.
+    pub(crate) async fn hang_unread(&self) -> Result<bool> {
+        sleep(std::time::Duration::from_secs(PATIENCE_S)).await;
         Ok(false)
     }
 
@@ -209,22 +255,6 @@ impl Backend {
         Ok(())
     }
 
-    /// Compares a piece of an upload with the bytes that the client sends.
-    pub(crate) fn check_upload(&self, piece: &[u8], number: u64, at: &mut u64) {
-        if piece != body_of(!number, *at, piece.len() as u64) {
-            self.sim.wrong(format_args!("{number}: its upload has other bytes after {at}"));
-        }
-        *at += piece.len() as u64;
-    }
-
-    /// Checks that a complete upload has the client's length.
-    pub(crate) fn check_upload_length(&self, number: u64, errand: &Errand, at: u64) {
-        if at != errand.upload_bytes {
-            let wanted = errand.upload_bytes;
-            self.sim.wrong(format_args!("{number}: an upload of {at} bytes, not {wanted}"));
-        }
-    }
-
     async fn chunk_length(&mut self) -> Result<usize> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
@@ -253,13 +283,13 @@ impl Backend {
     /// Reads the received bytes; 0 at the end.
     pub(crate) async fn more(&mut self) -> Result<usize> {
         let mut piece = [0; 16_384];
-        let count = self.end.read(&mut piece).await.map_err(|_| Over)?;
+        let count = self.wire.read(&mut piece).await.map_err(|_| Over)?;
         self.buffer.extend_from_slice(&piece[..count]);
         Ok(count)
     }
 
     pub(crate) async fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.end.write_all(bytes).await.map_err(|_| Over)
+        self.wire.write_all(bytes).await.map_err(|_| Over)
     }
 }
 

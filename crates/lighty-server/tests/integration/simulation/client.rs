@@ -4,35 +4,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_core::settings::limits;
-use lighty_io::transport::memory::MemoryEnd;
 use tokio::time::{sleep, timeout};
 
+use super::plan::{Plan, Want};
 use super::reader::{End, Reader, Response};
-use super::rng::{Rng, body_of};
-use super::sim::{Deed, Errand, Sim};
-use super::site::{FILES, IDLE_S, PATIENCE_S};
+use super::rng::Rng;
+use super::sim::Sim;
+use super::site::{IDLE_S, PATIENCE_S};
 use super::verdict;
+use super::wire::Wire;
 
-/// Lengths of bodies.
-const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
-
-/// Target of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    File {
-        index: usize,
-        range: Option<(u64, u64)>,
-    },
-    Missing,
-    Backend,
-    /// Uploads a file of its own.
-    Put,
-    /// Bytes that are not a request.
-    Garbage,
-}
-
-/// A request of a client.
-#[derive(Debug)]
+/// A request of a client, framed, and how far it was sent.
 pub(crate) struct Asked {
     pub(crate) number: u64,
     pub(crate) want: Want,
@@ -40,9 +22,10 @@ pub(crate) struct Asked {
     pub(crate) is_http10: bool,
     /// It announces `Connection: close`; a server may rely on that.
     pub(crate) closes: bool,
-    pub(crate) bytes: Vec<u8>,
-    /// Length of the head in `bytes`.
+    /// Length of its head.
     pub(crate) head_bytes: usize,
+    /// Length of all of it.
+    pub(crate) total_bytes: usize,
     /// Length of its body, without framing.
     pub(crate) body_bytes: u64,
     /// Number of bytes sent.
@@ -50,6 +33,27 @@ pub(crate) struct Asked {
     /// Its body has no announced length, and is too long for a server to drain: an early response
     /// may be the last one.
     pub(crate) may_be_last: bool,
+    /// What is sent in HTTP/1.
+    bytes: Vec<u8>,
+}
+
+impl Asked {
+    /// Returns the record of a request that HTTP/2 frames: its head counts as one byte.
+    pub(crate) fn on_stream(plan: &Plan) -> Asked {
+        Asked {
+            number: plan.number,
+            want: plan.want,
+            is_head: plan.is_head(),
+            is_http10: false,
+            closes: false,
+            head_bytes: 1,
+            total_bytes: 1 + plan.body.len(),
+            body_bytes: plan.body.len() as u64,
+            sent: 0,
+            may_be_last: false,
+            bytes: Vec::new(),
+        }
+    }
 }
 
 /// Behaviour of a client.
@@ -78,21 +82,23 @@ enum Manner {
 pub(crate) struct Client {
     pub(crate) sim: Rc<Sim>,
     rng: Rng,
-    end: MemoryEnd,
+    wire: Wire,
     name: String,
     manner: Manner,
     is_slow: bool,
 }
 
 impl Client {
-    pub(crate) fn new(sim: &Rc<Sim>, rng: Rng, end: MemoryEnd, index: usize) -> Client {
+    pub(crate) fn new(sim: &Rc<Sim>, rng: Rng, wire: Wire, index: usize) -> Client {
         use Manner::*;
         let polite = [InTurn, InTurn, Pipelines, SendsFirst, HalfCloses];
         let rude = [Leaves, Resets, StopsSending, StopsReading, Idles];
         let is_polite = sim.is_calm || rng.below(3) > 0;
         let manner = if is_polite { rng.pick(&polite) } else { rng.pick(&rude) };
         let is_slow = rng.once_in(4);
-        Client { sim: Rc::clone(sim), rng, end, name: format!("client {index}"), manner, is_slow }
+        let protocol = if wire.is_tls() { "https" } else { "http" };
+        let name = format!("client {index} ({protocol})");
+        Client { sim: Rc::clone(sim), rng, wire, name, manner, is_slow }
     }
 
     /// Runs the connection, and judges the responses.
@@ -106,12 +112,15 @@ impl Client {
         let errands = self.sim.errands.borrow().clone();
         let errands: Vec<_> = asked.iter().filter_map(|one| errands.get(&one.number)).collect();
         self.sim.event(format_args!("{} {:?}: {list:?} {errands:?}", self.name, self.manner));
-        let mut reader = Reader::new(&self.end);
+        let mut reader = Reader::new(&self.wire);
         let patience = Duration::from_secs(PATIENCE_S);
         let talking = self.talk(&mut asked, &mut reader);
         if timeout(patience * 4, talking).await.is_err() {
             let manner = self.manner;
             self.sim.wrong(format_args!("{} {manner:?}: waited without a limit", self.name));
+        }
+        if let Some(fault) = self.wire.take_fault() {
+            self.sim.wrong(format_args!("{}: broken TLS: {fault}", self.name));
         }
         let is_left = matches!(self.manner, Manner::Leaves | Manner::Resets);
         for response in &reader.responses {
@@ -140,7 +149,7 @@ impl Client {
                         }
                     }
                     if self.manner == Manner::HalfCloses {
-                        let _ = self.end.shutdown_write();
+                        self.wire.shutdown_write().await;
                     }
                 };
                 let reading = async {
@@ -187,7 +196,7 @@ impl Client {
         let _ = timeout(moment, self.in_turn(asked, reader)).await;
         self.sim.event(format_args!("{} leaves", self.name));
         if self.manner == Manner::Resets {
-            self.end.reset();
+            self.wire.reset();
         }
     }
 
@@ -219,7 +228,7 @@ impl Client {
         let Some((last, before)) = asked.split_last_mut() else { return };
         self.in_turn(before, reader).await;
         sleep(Duration::from_secs(IDLE_S + 4)).await;
-        if !self.end.is_ended() {
+        if !self.wire.is_ended() {
             self.sim.wrong(format_args!("{}: an idle connection is still open", self.name));
         }
         last.sent = 0;
@@ -263,7 +272,7 @@ impl Client {
     }
 
     async fn write(&self, bytes: &[u8]) -> bool {
-        let written = self.end.write_all(bytes).await;
+        let written = self.wire.write_all(bytes).await;
         self.sim.event(format_args!("{} wrote {} bytes", self.name, bytes.len()));
         if let Err(error) = &written {
             self.sim.event(format_args!("{} cannot write: {error}", self.name));
@@ -273,40 +282,26 @@ impl Client {
 
     fn think_up(&self) -> Asked {
         let rng = &self.rng;
-        let number = self.sim.number();
         let is_http10 = rng.once_in(6);
         let closes = rng.once_in(8);
-        let want = match rng.below(20) {
-            0 if !self.sim.is_calm => Want::Garbage,
-            1 => Want::Missing,
-            2 => Want::Put,
-            3..8 => self.some_file(),
-            _ => Want::Backend,
-        };
-        let is_post = want == Want::Put || (want == Want::Backend && rng.once_in(2));
-        let is_head = !is_post && want != Want::Garbage && rng.once_in(8);
-        let (path, mut fields, body) = self.contents(want, number, is_post);
-        if is_post && !is_http10 && rng.once_in(6) {
-            fields.push_str("Expect: 100-continue\r\n");
+        let Plan { number, want, method, target, mut fields, body } =
+            Plan::new(&self.sim, rng, true);
+        let has_body = matches!(method, "POST" | "PUT");
+        if has_body && !is_http10 && rng.once_in(6) {
+            fields.push(("Expect", "100-continue".to_owned()));
         }
-        let method = if want == Want::Put {
-            "PUT"
-        } else if is_post {
-            "POST"
-        } else if is_head {
-            "HEAD"
-        } else {
-            "GET"
-        };
+        if closes {
+            fields.push(("Connection", "close".to_owned()));
+        } else if is_http10 {
+            fields.push(("Connection", "keep-alive".to_owned()));
+        }
         let version = if is_http10 { "1.0" } else { "1.1" };
-        let close = if closes { "Connection: close\r\n" } else { "" };
-        let keep = if is_http10 && !closes { "Connection: keep-alive\r\n" } else { "" };
-        let head = format!(
-            "{method} {path}?id={number} HTTP/{version}\r\nHost: simulated\r\n{fields}{close}{keep}"
-        );
+        let fields: String =
+            fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = format!("{method} {target} HTTP/{version}\r\nHost: simulated\r\n{fields}");
         let body_bytes = body.len() as u64;
         let is_long = body_bytes > limits::DRAIN_BYTES_MAX;
-        let (head, body) = self.frame(head, body, is_post, is_http10);
+        let (head, body) = self.frame(head, body, has_body, is_http10);
         let may_be_last = is_long && head.contains("chunked");
         let mut bytes = head.into_bytes();
         if want == Want::Garbage {
@@ -317,79 +312,16 @@ impl Client {
         Asked {
             number,
             want,
-            is_head,
+            is_head: method == "HEAD",
             is_http10,
             closes,
-            bytes,
             head_bytes,
+            total_bytes: bytes.len(),
             body_bytes,
             sent: 0,
             may_be_last,
+            bytes,
         }
-    }
-
-    /// Returns the path, fields and body of a request.
-    fn contents(&self, want: Want, number: u64, is_post: bool) -> (String, String, Vec<u8>) {
-        let rng = &self.rng;
-        let (mut path, mut fields) = (String::new(), String::new());
-        let mut body = Vec::new();
-        match want {
-            Want::File { index, range: asked } => {
-                path = format!("/s/{index}");
-                if let Some((first, last)) = asked {
-                    fields = format!("Range: bytes={first}-{last}\r\n");
-                }
-            }
-            Want::Missing => path = "/s/missing".to_owned(),
-            Want::Backend => {
-                let errand = self.errand(is_post);
-                path = rng.pick(&["/h/x", "/h/x", "/f/x", "/h/slow"]).to_owned();
-                if rng.once_in(4) {
-                    fields = "Accept-Encoding: gzip\r\n".to_owned();
-                }
-                body = body_of(!number, 0, errand.upload_bytes);
-                self.sim.errands.borrow_mut().insert(number, errand);
-            }
-            Want::Put => {
-                path = format!("/d/{number}");
-                body = body_of(!number, 0, rng.pick(UPLOADS));
-            }
-            Want::Garbage => {}
-        }
-        (path, fields, body)
-    }
-
-    fn some_file(&self) -> Want {
-        let index = self.rng.below(FILES.len() as u64) as usize;
-        let length = FILES[index];
-        let range = (length > 1 && self.rng.once_in(4)).then(|| {
-            let first = self.rng.below(length);
-            (first, self.rng.between(first, length - 1))
-        });
-        Want::File { index, range }
-    }
-
-    fn errand(&self, is_post: bool) -> Errand {
-        use Deed::*;
-        let rng = &self.rng;
-        let bad = [
-            DieUnread,
-            DieBeforeHead,
-            DieInHead,
-            DieInBody,
-            ResetInBody,
-            HangBeforeHead,
-            HangInBody,
-            Garbage,
-        ];
-        let deed = match rng.below(10) {
-            0..2 if !self.sim.is_calm => rng.pick(&bad),
-            2 => Trickle,
-            3 => AnswerEarly,
-            _ => Response,
-        };
-        let upload_bytes = if is_post { rng.pick(UPLOADS) } else { 0 };
-        Errand { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), deed }
     }
 
     /// Ends the head with the fields that frame the body.
@@ -397,10 +329,10 @@ impl Client {
         &self,
         mut head: String,
         body: Vec<u8>,
-        is_post: bool,
+        has_body: bool,
         is_http10: bool,
     ) -> (String, Vec<u8>) {
-        if !is_post {
+        if !has_body {
             head.push_str("\r\n");
             return (head, body);
         }

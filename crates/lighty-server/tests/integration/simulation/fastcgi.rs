@@ -33,8 +33,10 @@ pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
     }
     let number = number_in(&params).unwrap_or_default();
     let Some(errand) = it.note_seen(number) else { return Ok(false) };
-    if errand.deed == Deed::DieUnread {
-        return Ok(false);
+    match errand.deed {
+        Deed::DieUnread => return Ok(false),
+        Deed::HangUnread => return it.hang_unread().await,
+        _ => {}
     }
     if errand.deed != Deed::AnswerEarly {
         read_upload(it, number, &errand).await?;

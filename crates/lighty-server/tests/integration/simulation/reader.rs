@@ -1,9 +1,9 @@
 //! A client's reader: parses responses, with every way in which they may end.
 
-use lighty_io::transport::memory::MemoryEnd;
 use tokio::time::sleep;
 
 use super::rng::Rng;
+use super::wire::Wire;
 
 /// Ways in which a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Response {
 
 /// Reads responses from one connection.
 pub(crate) struct Reader<'a> {
-    end: &'a MemoryEnd,
+    wire: &'a Wire,
     buffer: Vec<u8>,
     pub(crate) responses: Vec<Response>,
     /// Way in which the connection ended, if it has.
@@ -53,8 +53,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(end: &'a MemoryEnd) -> Self {
-        Reader { end, buffer: Vec::new(), responses: Vec::new(), ended: None }
+    pub(crate) fn new(wire: &'a Wire) -> Self {
+        Reader { wire, buffer: Vec::new(), responses: Vec::new(), ended: None }
     }
 
     /// Returns the bytes that belong to no response.
@@ -119,6 +119,7 @@ impl<'a> Reader<'a> {
             response.body.append(&mut self.buffer);
             return match self.ended {
                 Some(End::Reset) => End::Reset,
+                _ if self.wire.is_truncated() => End::Closed,
                 _ => End::Whole,
             };
         }
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
             sleep(rng.ms(0, 200)).await;
             piece.truncate(rng.between(2_000, 32_768) as usize);
         }
-        match self.end.read(&mut piece).await {
+        match self.wire.read(&mut piece).await {
             Ok(0) => self.ended = Some(End::Closed),
             Ok(count) => self.buffer.extend_from_slice(&piece[..count]),
             Err(_) => self.ended = Some(End::Reset),

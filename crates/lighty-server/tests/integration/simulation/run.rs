@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lighty_core::{Level, Log};
+use lighty_core::{Level, Log, Module};
 use lighty_io::clock::Clock;
 use lighty_io::file::{Fault, FaultPlan};
 use lighty_io::log_writer::LogHandle;
@@ -15,8 +15,12 @@ use tokio::runtime::LocalOptions;
 use tokio::time::{sleep, timeout};
 
 use super::client::Client;
+use super::h2_client::H2Client;
+use super::rng::Rng;
+use super::sabotage::{Bug, Saboteur};
 use super::sim::{Observer, Sim};
-use super::site::{self, PATIENCE_S};
+use super::site::{self, CLEAR_PORT, PATIENCE_S, TLS_PORT};
+use super::wire::Wire;
 use super::world::Machine;
 
 /// Result of a run.
@@ -29,11 +33,16 @@ pub(crate) struct Report {
 
 /// Runs a seed to its end.
 pub(crate) fn run(seed: u64, root: &Path) -> Report {
+    run_with(seed, root, None)
+}
+
+/// Runs a seed with a planted bug.
+pub(crate) fn run_with(seed: u64, root: &Path, bug: Option<Bug>) -> Report {
     site::clean(root);
     let fds = open_fds();
-    let sim = Sim::new(seed, root);
+    let sim = Sim::new(seed, root, bug);
     let log = LogHandle::in_memory();
-    in_paused_time(live(&sim, root, &log));
+    in_paused_time(live(&sim, &log));
     let left = open_fds();
     if left != fds {
         sim.wrong(format_args!("{fds} descriptors were open before, {left} are after"));
@@ -56,13 +65,13 @@ pub(crate) fn in_paused_time(future: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(future);
 }
 
-async fn live(sim: &Rc<Sim>, root: &Path, log: &LogHandle) {
+async fn live(sim: &Rc<Sim>, log: &LogHandle) {
     let world = Machine::new(sim);
     let _inside = simulated::enter(world);
-    let server = start(sim, root, log, if sim.is_crowded { 4 } else { 100 });
+    let server = start(sim, log, if sim.is_crowded { 4 } else { 100 });
     server.worker.machine.engine.set_faults(Some(disk_faults(sim)));
     let clients = start_clients(sim, &server);
-    start_reloads(sim, &server, root);
+    start_reloads(sim, &server);
     for client in clients {
         let life = Duration::from_secs(PATIENCE_S * 10);
         match timeout(life, client).await {
@@ -75,15 +84,13 @@ async fn live(sim: &Rc<Sim>, root: &Path, log: &LogHandle) {
 }
 
 /// Starts a server. Must be called on a simulated thread.
-pub(crate) fn start(
-    sim: &Rc<Sim>,
-    root: &Path,
-    log: &LogHandle,
-    connections_max: usize,
-) -> Rc<Simulated> {
-    let config = site::config(root, sim.network_backend, 0);
+pub(crate) fn start(sim: &Rc<Sim>, log: &LogHandle, connections_max: usize) -> Rc<Simulated> {
+    let config = site::config(sim, 0);
     let log = Log::new(log.clone(), Level::Debug, false);
-    let observers = vec![Rc::new(Observer(Rc::clone(sim))) as _];
+    let mut observers: Vec<Rc<dyn Module>> = vec![Rc::new(Observer(Rc::clone(sim)))];
+    if let Some(bug) = sim.bug {
+        observers.push(Rc::new(Saboteur(bug)));
+    }
     let server = Simulated::start(&config, &log, connections_max, observers);
     Rc::new(server.expect("a worker"))
 }
@@ -97,25 +104,44 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
             sleep(at).await;
             let address = ([10, 0, 2, 1], 40_000 + index as u16).into();
             let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
-            let (ours, theirs) = memory::pair(([10, 0, 0, 1], 80).into(), address, room);
-            let client = Client::new(&sim, rng, theirs, index);
-            let accepting = server.accept(Stream::from_memory(ours), Peer::Inet(address));
-            tokio::join!(biased; accepting, client.run());
+            let (is_h2, is_tls) = (rng.once_in(2), rng.once_in(3));
+            let port = if is_tls { TLS_PORT } else { CLEAR_PORT };
+            let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
+            let wire = match is_tls {
+                false => Wire::plain(theirs),
+                true => Wire::secure(theirs, &site::tls_client(&sim.root, alpn(&rng, is_h2))),
+            };
+            let wire = wire.with_bug(sim.bug, is_h2);
+            let accepting = server.accept(Stream::from_memory(ours), Peer::Inet(address), port);
+            if is_h2 {
+                let client = H2Client::new(&sim, rng, wire, index);
+                tokio::join!(biased; accepting, client.run());
+            } else {
+                let client = Client::new(&sim, rng, wire, index);
+                tokio::join!(biased; accepting, client.run());
+            }
         })
     };
     (0..count).map(start).collect()
 }
 
+/// Returns the protocols that a client offers.
+fn alpn(rng: &Rng, is_h2: bool) -> &'static [&'static str] {
+    match is_h2 {
+        true => rng.pick(&[&["h2"][..], &["h2", "http/1.1"]]),
+        false => rng.pick(&[&[][..], &["http/1.1"]]),
+    }
+}
+
 /// Swaps generations while clients are served.
-fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>, root: &Path) {
+fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>) {
     let (rng, sim, server) = (sim.rng.fork(), Rc::clone(sim), Rc::clone(server));
-    let root = root.to_owned();
     let count = if rng.once_in(3) { rng.between(1, 4) } else { 0 };
     tokio::task::spawn_local(async move {
         for number in 1..=count {
             sleep(rng.ms(0, 2_500)).await;
             sim.event(format_args!("generation {number}"));
-            if let Err(why) = server.swap(&site::config(&root, sim.network_backend, rng.below(3))) {
+            if let Err(why) = server.swap(&site::config(&sim, rng.below(3))) {
                 sim.wrong(format_args!("no swap: {why}"));
             }
         }
@@ -162,6 +188,11 @@ async fn check_end(sim: &Sim, server: &Simulated) {
         }
         if !upstream.backlog.is_empty() {
             sim.wrong("requests are left in a backlog");
+        }
+    }
+    for number in sim.seen.borrow().keys() {
+        if sim.ending(*number).is_none() {
+            sim.wrong(format_args!("{number}: a backend got it, and it never ended"));
         }
     }
     let counters = &machine.counters;

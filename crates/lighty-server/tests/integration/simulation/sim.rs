@@ -9,6 +9,7 @@ use std::rc::Rc;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 
 use super::rng::Rng;
+use super::sabotage::Bug;
 use super::site::NETWORK_BACKENDS;
 
 /// Behaviour of a backend towards a request.
@@ -23,6 +24,8 @@ pub(crate) enum Deed {
     DieInHead,
     DieInBody,
     ResetInBody,
+    /// Reads no body.
+    HangUnread,
     HangBeforeHead,
     HangInBody,
     Garbage,
@@ -55,6 +58,8 @@ pub(crate) struct Sim {
     pub(crate) network_backend: &'static str,
     /// Directory of the files.
     pub(crate) root: PathBuf,
+    /// The planted bug.
+    pub(crate) bug: Option<Bug>,
     /// Errands by request number.
     pub(crate) errands: RefCell<BTreeMap<u64, Errand>>,
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
@@ -67,11 +72,11 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    pub(crate) fn new(seed: u64, root: &Path) -> Rc<Sim> {
+    pub(crate) fn new(seed: u64, root: &Path, bug: Option<Bug>) -> Rc<Sim> {
         let rng = Rng::new(seed);
         let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
         let network_backend = rng.pick(NETWORK_BACKENDS);
-        Rc::new(Sim { is_calm, is_crowded, network_backend, ..Self::empty(rng, root) })
+        Rc::new(Sim { is_calm, is_crowded, network_backend, bug, ..Self::empty(rng, root) })
     }
 
     /// Creates a run without random faults.
@@ -82,6 +87,7 @@ impl Sim {
     fn empty(rng: Rng, root: &Path) -> Sim {
         Sim {
             root: root.to_owned(),
+            bug: None,
             network_backend: "auto",
             is_calm: true,
             is_crowded: false,
@@ -103,8 +109,7 @@ impl Sim {
 
     /// Adds an event to the trace, which is equal in all runs of a seed.
     pub(crate) fn event(&self, text: impl Display) {
-        let now_ms = lighty_io::clock::Clock::start().mono_ms();
-        let line = format!("{now_ms} {text}");
+        let line = format!("{} {text}", now_ms());
         if self.tells {
             println!("{line}");
         }
@@ -132,6 +137,11 @@ impl Sim {
     }
 }
 
+/// Returns the simulated time in milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    lighty_io::clock::Clock::start().mono_ms()
+}
+
 /// Returns the number in `...?id=N`.
 pub(crate) fn number_in(target: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(target).ok()?;
@@ -156,7 +166,10 @@ impl Module for Observer {
     }
 
     fn done(&self, ex: &Exchange) {
-        let done = Done { is_complete: ex.state.completed, fault: ex.state.fault };
+        let mut done = Done { is_complete: ex.state.completed, fault: ex.state.fault };
+        if self.0.bug == Some(Bug::CutWithoutFault) && !done.is_complete {
+            done.fault = None;
+        }
         let target = String::from_utf8_lossy(&ex.request.target_raw).into_owned();
         self.0.event(format_args!("done {target} {done:?} {}", ex.state.bytes_sent));
         if done.fault == Some(Fault::Internal) {

@@ -8,8 +8,18 @@ use lighty_config::{Config, FsLoader, LoadOptions, Main, Table, load};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::modules;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PKCS_ED25519, SerialNumber,
+};
+use rustls::client::Resumption;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::rng::body_of;
+use super::sabotage::Bug;
+use super::sim::Sim;
 
 /// Lengths of the files `/s/0`, `/s/1` and so on.
 pub(crate) const FILES: &[u64] = &[0, 1, 44, 4_096, 33_000, 70_001, 300_000];
@@ -19,9 +29,17 @@ pub(crate) fn key_of_file(index: usize) -> u64 {
     0xF11E_0000 + index as u64
 }
 
-/// Addresses of two HTTP backends, and of a FastCGI backend.
+/// Addresses of two HTTP/1 backends, of a FastCGI backend, of an HTTP/2 backend, and of backends
+/// that speak HTTP/1 and HTTP/2 over TLS.
 pub(crate) const HTTP: [SocketAddr; 2] = [address(2, 8080), address(3, 8080)];
 pub(crate) const FASTCGI: SocketAddr = address(4, 9000);
+pub(crate) const HTTP2: SocketAddr = address(5, 8080);
+pub(crate) const HTTPS: SocketAddr = address(6, 8443);
+pub(crate) const HTTP2_TLS: SocketAddr = address(7, 8443);
+
+/// Ports of the server: in clear text, and with TLS.
+pub(crate) const CLEAR_PORT: u16 = 80;
+pub(crate) const TLS_PORT: u16 = 443;
 
 const fn address(host: u8, port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, host)), port)
@@ -48,6 +66,40 @@ pub(crate) fn write(root: &Path) {
         let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
         file.set_modified(written).expect("a time");
     }
+    write_certificates(root);
+}
+
+/// Writes an authority and the site's certificate. Their keys are of Ed25519: all signatures have
+/// one length, so handshakes of different runs have equal lengths.
+fn write_certificates(root: &Path) {
+    let key = || KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+    let params = |names: &[String]| {
+        let mut params = CertificateParams::new(names).expect("parameters");
+        params.serial_number = Some(SerialNumber::from(vec![1, 2, 3]));
+        params
+    };
+    let mut authority = params(&[]);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(authority, key()).expect("an authority");
+    let own = key();
+    let leaf = params(&["simulated".to_owned()]).signed_by(&own, &issuer).expect("a certificate");
+    std::fs::write(root.join("ca.pem"), issuer.pem()).expect("a file");
+    std::fs::write(root.join("site.pem"), leaf.pem() + &own.serialize_pem()).expect("a file");
+}
+
+/// Returns the configuration of a TLS client that offers these protocols. It resumes no session,
+/// which would depend on earlier runs.
+pub(crate) fn tls_client(root: &Path, alpn: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(root.join("ca.pem")).expect("a certificate");
+    roots.add(authority).expect("a root");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().expect("versions");
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
 }
 
 /// Returns the path of the upload with this number.
@@ -60,6 +112,21 @@ pub(crate) fn clean(root: &Path) {
     for entry in std::fs::read_dir(root.join("www/d")).expect("a directory") {
         std::fs::remove_file(entry.expect("an entry").path()).expect("a file");
     }
+}
+
+/// Returns the configuration of a backend that speaks TLS. It resumes no session.
+pub(crate) fn tls_server(root: &Path) -> Arc<ServerConfig> {
+    let leaf = CertificateDer::from_pem_file(root.join("site.pem")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(root.join("site.pem")).expect("a key");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().expect("versions");
+    let config = builder.with_no_client_auth().with_single_cert(vec![leaf], key);
+    let mut config = config.expect("a server");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Arc::new(config)
 }
 
 /// Network backends that need neither a ring nor threads of the C library.
@@ -75,8 +142,9 @@ pub(crate) const NETWORK_BACKENDS: &[&str] = &[
 ];
 
 /// Returns the configuration. Variants differ in a header, in limits and in a backend.
-pub(crate) fn config(root: &Path, backend: &str, variant: u64) -> Arc<Config<Settings>> {
-    let root = root.display();
+pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
+    let (root, backend) = (sim.root.display(), sim.network_backend);
+    let limit_s = if sim.bug == Some(Bug::MissingTimeout) { 0 } else { 6 };
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
     let text = format!(
@@ -93,8 +161,9 @@ server.upload-dirs = ( "{root}/spool" )
 server.max-keep-alive-idle = {IDLE_S}
 server.max-connection-idle = {IDLE_S}
 server.max-head-time = 4
-server.max-read-idle = 6
-server.max-write-idle = 6
+server.max-handshake-time = 6
+server.max-read-idle = {limit_s}
+server.max-write-idle = {limit_s}
 etag.use-inode = "disable"
 etag.use-mtime = "disable"
 server.tag = "simulated/{variant}"
@@ -109,6 +178,24 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
                             ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
+$HTTP["url"] =~ "^/2/" {{
+    proxy-core.protocol = "h2"
+    proxy-core.backends = ( "10.0.1.5:8080" )
+}}
+$HTTP["url"] =~ "^/3/" {{
+    proxy-core.protocol = "http"
+    proxy-core.backends = ( "https://10.0.1.6:8443" )
+    proxy-core.tls-verify = "disable"
+}}
+$HTTP["url"] =~ "^/4/" {{
+    proxy-core.protocol = "h2"
+    proxy-core.backends = ( "https://10.0.1.7:8443" )
+    proxy-core.tls-verify = "disable"
+}}
+$SERVER["socket"] == "10.0.0.1:443" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+}}
 $HTTP["url"] =~ "^/d/" {{
     webdav.activate = "enable"
 }}

@@ -4,7 +4,8 @@ use std::io::Read;
 
 use lighty_core::{Blame, Fault};
 
-use super::client::{Asked, Want};
+use super::client::Asked;
+use super::plan::Want;
 use super::reader::{End, Reader, Response};
 use super::rng::body_of;
 use super::sim::Sim;
@@ -48,7 +49,81 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
     }
 }
 
-type Judged = Result<(), String>;
+pub(crate) type Judged = Result<(), String>;
+
+/// Ways in which a request of HTTP/2 ended, as its client saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// The client never sent it.
+    Unsent,
+    /// The server has not processed it, and said so.
+    Refused,
+    /// The client has cancelled it.
+    Cancelled,
+    /// The response is complete.
+    Whole,
+    /// The stream was reset, or ended with its connection.
+    Cut,
+}
+
+/// How a client of HTTP/2 behaved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conduct {
+    /// It sent, read and opened windows without a long pause.
+    Polite,
+    /// It has stopped sending or reading.
+    Stalls,
+    /// It has ended the connection.
+    Left,
+}
+
+/// Judges a request of HTTP/2.
+pub(crate) fn judge_stream(
+    sim: &Sim,
+    one: &Asked,
+    end: StreamEnd,
+    response: Option<&Response>,
+    conduct: Conduct,
+) -> Judged {
+    let number = one.number;
+    match (end, response) {
+        (StreamEnd::Unsent | StreamEnd::Refused, _) => match sim.ending(number) {
+            None => Ok(()),
+            Some(done) => Err(format!("{number}: {end:?}, but it was served: {done:?}")),
+        },
+        (StreamEnd::Whole, Some(response)) => {
+            if response.status == 408 && conduct == Conduct::Polite {
+                return Err(format!("{number}: 408, although its client did its part"));
+            }
+            judge_whole(sim, one, response)
+        }
+        (StreamEnd::Whole, None) => Err(format!("{number}: no response, but its end")),
+        (StreamEnd::Cancelled, _) => Ok(()),
+        (StreamEnd::Cut, _) if conduct == Conduct::Left => Ok(()),
+        (StreamEnd::Cut, _) => judge_cut_stream(sim, number, conduct),
+    }
+}
+
+fn judge_cut_stream(sim: &Sim, number: u64, conduct: Conduct) -> Judged {
+    let done = match sim.ending(number) {
+        Some(done) => done,
+        // The connection was closed for another before the request arrived.
+        None if sim.is_crowded => return Ok(()),
+        None => return Err(format!("{number}: cut, and the server tells nothing of it")),
+    };
+    match done.fault {
+        // The response was written, and the client does not read.
+        _ if done.is_complete && conduct == Conduct::Stalls => Ok(()),
+        Some(fault) if !done.is_complete && !sim.is_calm => {
+            let blames_client = fault.verdict().blame == Blame::Client;
+            match conduct == Conduct::Polite && blames_client {
+                true => Err(format!("{number}: cut by {fault:?}, but its client did its part")),
+                false => Ok(()),
+            }
+        }
+        _ => Err(format!("{number}: cut: {done:?}")),
+    }
+}
 
 /// Checks that an upload is stored completely, or not at all if it failed.
 fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
@@ -76,6 +151,8 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
         Some(_) if is_cut_in(sim, rest) => Ok(()),
         // More requests followed the one that announced the close.
         Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
+        // The response was lost with the connection; the observer has checked for the fault.
+        None if one.want == Want::Garbage && !sim.is_calm => Ok(()),
         // The request was in flight when its idle connection was closed for another.
         None if sim.is_crowded => Ok(()),
         ending => Err(format!("{} got no response: {ending:?}", one.number)),
@@ -127,6 +204,10 @@ fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     let Some(fault) = done.fault else {
         return Err(format!("{number}: {status} without a fault"));
     };
+    // An idle connection was closed for another while the request's body was on its way.
+    if fault == Fault::ClientGone && sim.is_crowded && one.body_bytes > 0 {
+        return Ok(());
+    }
     let verdict = fault.verdict();
     if verdict.status.map(|status| status.code()) != Some(status) || sim.is_calm {
         return Err(format!("{number}: {status} by {fault:?}"));
@@ -135,7 +216,7 @@ fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     if one.want == Want::Put && upload(&sim.root, number).exists() {
         return Err(format!("{number}: {status}, but the file is there"));
     }
-    let is_whole = one.sent == one.bytes.len();
+    let is_whole = one.sent == one.total_bytes;
     let may_be_clients = matches!(fault, Fault::NotFound | Fault::ReadTimeout | Fault::HalfClosed);
     if verdict.blame == Blame::Us || (is_clients && is_whole && !may_be_clients) {
         return Err(format!("{number}: {status} by {fault:?}, which blames {:?}", verdict.blame));

@@ -3,18 +3,23 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_io::connect::Target;
 use lighty_io::simulated::{Connecting, World};
 use lighty_io::threads::pool::Lane;
 use lighty_io::transport::{Stream, memory};
+use rustls::ServerConfig;
+use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::backend::Backend;
+use super::backend::{Backend, Witness};
+use super::h2_backend;
 use super::rng::Rng;
 use super::sim::Sim;
-use super::site::{FASTCGI, HTTP};
+use super::site::{self, FASTCGI, HTTP, HTTP2, HTTP2_TLS, HTTPS};
+use super::wire::Wire;
 
 pub(crate) struct Machine {
     pub(crate) sim: Rc<Sim>,
@@ -22,12 +27,21 @@ pub(crate) struct Machine {
     pub(crate) network: Rng,
     pub(crate) pool: Rng,
     pub(crate) entropy: Rng,
+    /// Configuration of backends that speak TLS.
+    tls: Arc<ServerConfig>,
 }
 
 impl Machine {
     pub(crate) fn new(sim: &Rc<Sim>) -> Rc<Machine> {
         let fork = || sim.rng.fork();
-        Rc::new(Machine { network: fork(), pool: fork(), entropy: fork(), sim: Rc::clone(sim) })
+        let tls = site::tls_server(&sim.root);
+        Rc::new(Machine {
+            network: fork(),
+            pool: fork(),
+            entropy: fork(),
+            sim: Rc::clone(sim),
+            tls,
+        })
     }
 
     fn accept(&self, address: SocketAddr) -> Stream {
@@ -37,11 +51,15 @@ impl Machine {
         let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
         let name = format!("backend {address} from {port}");
         let sim = Rc::clone(&self.sim);
-        let backend = Backend { sim, rng, end: theirs, name, buffer: Vec::new() };
-        if address == FASTCGI {
-            tokio::task::spawn_local(backend.serve_fastcgi());
-        } else {
-            tokio::task::spawn_local(backend.serve_http());
+        let witness = Witness { sim, rng, name };
+        let wire = match address {
+            HTTPS | HTTP2_TLS => Wire::accept(theirs, &self.tls),
+            _ => Wire::plain(theirs),
+        };
+        match address {
+            HTTP2 | HTTP2_TLS => drop(spawn_local(h2_backend::serve(witness, wire))),
+            FASTCGI => drop(spawn_local(Backend::new(witness, wire).serve_fastcgi())),
+            _ => drop(spawn_local(Backend::new(witness, wire).serve_http())),
         }
         Stream::from_memory(ours)
     }
@@ -53,7 +71,7 @@ impl World for Machine {
         let Target::Tcp(address) = *target else {
             return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
         };
-        if !HTTP.contains(&address) && address != FASTCGI {
+        if !HTTP.contains(&address) && ![FASTCGI, HTTP2, HTTPS, HTTP2_TLS].contains(&address) {
             self.sim.wrong(format_args!("a connect to {address}"));
         }
         let fate = if self.sim.is_calm { 99 } else { self.network.below(30) };

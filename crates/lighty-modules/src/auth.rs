@@ -5,7 +5,6 @@
 //! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
 //! hashing passwords happens off the event loops.
 
-mod constant_time;
 mod des_crypt;
 mod digest;
 mod md5_crypt;
@@ -26,6 +25,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_config::Directive;
 use lighty_core::exchange::span::Span;
 use lighty_core::module::{Hooks, Module, Step};
@@ -34,7 +34,6 @@ use lighty_http::{Known, Status, Version};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
-use constant_time::is_same;
 use digest::{DigestCredentials, Flaw, NOT_OFFERED};
 use nonce::{Nonces, Use};
 pub use password::hash_password;
@@ -453,7 +452,9 @@ impl Auth {
         let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
         let is_right = signed_methods(&ex.request).into_iter().fold(false, |is_right, method| {
             let expected = credentials.expected(ha1, method.as_bytes());
-            is_right | is_same(expected.as_bytes(), credentials.response.as_bytes())
+            is_right
+                | verify_slices_are_equal(expected.as_bytes(), credentials.response.as_bytes())
+                    .is_ok()
         });
         if !is_right || known.is_none() {
             return Verdict::Wrong { name };

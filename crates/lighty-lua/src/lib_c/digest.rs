@@ -1,5 +1,6 @@
 //! Digests by name, in upper-case hexadecimal, and constant-time comparisons.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
 use sha1::Sha1;
@@ -54,17 +55,14 @@ pub fn equal_digests(one: &[u8], other: &[u8]) -> bool {
         return false;
     }
     let (mut left, mut right) = (Vec::new(), Vec::new());
-    hex_decode(one, &mut left) && hex_decode(other, &mut right) && equal(&left, &right)
+    hex_decode(one, &mut left)
+        && hex_decode(other, &mut right)
+        && verify_slices_are_equal(&left, &right).is_ok()
 }
 
 /// True if two texts are equal. The time does not even reveal a difference of their lengths.
 #[must_use]
 pub fn equal_secrets(one: &[u8], other: &[u8]) -> bool {
     // The digests have equal lengths, and a caller cannot choose where they differ.
-    equal(&Sha256::digest(one), &Sha256::digest(other))
-}
-
-fn equal(one: &[u8], other: &[u8]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    one.len() == other.len() && std::hint::black_box(differences) == 0
+    verify_slices_are_equal(&Sha256::digest(one), &Sha256::digest(other)).is_ok()
 }

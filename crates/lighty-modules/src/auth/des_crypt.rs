@@ -7,7 +7,8 @@
 //! The extended form of BSDi begins with `_`: four characters of a number of rounds, four of salt,
 //! eleven of a sum. All characters of the password count.
 
-use super::constant_time::is_same;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+
 use super::md5_crypt::ALPHABET;
 
 const TEXT_CHARS: usize = 13;
@@ -125,10 +126,11 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let bytes = text.as_bytes();
     if is_well_formed(text) {
         let key = key_bits(password);
-        is_same(&sum(&bytes[..2], &key, ROUNDS), &bytes[2..])
+        verify_slices_are_equal(&sum(&bytes[..2], &key, ROUNDS), &bytes[2..]).is_ok()
     } else if is_extended(text) && is_affordable(text) {
         let key = extended_key(password);
-        is_same(&sum(&bytes[5..9], &key, extended_rounds(text)), &bytes[9..])
+        verify_slices_are_equal(&sum(&bytes[5..9], &key, extended_rounds(text)), &bytes[9..])
+            .is_ok()
     } else {
         false
     }

@@ -1,8 +1,7 @@
 //! `$1$` of crypt(3), and Apache's `$apr1$`: a thousand rounds of MD5.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use md5::{Digest, Md5};
-
-use super::constant_time::is_same;
 
 /// Base64 alphabet of crypt(3).
 pub(super) const ALPHABET: &[u8; 64] =
@@ -24,7 +23,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some((magic, salt, sum)) = split(text) else { return false };
     let salt = &salt.as_bytes()[..salt.len().min(SALT_BYTES_MAX)];
     let made = encode(&stretch(magic.as_bytes(), salt, password));
-    is_same(&made, sum.as_bytes())
+    verify_slices_are_equal(&made, sum.as_bytes()).is_ok()
 }
 
 /// Returns true if `sum` consists of exactly `characters` characters of the alphabet.

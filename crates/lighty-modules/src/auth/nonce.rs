@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use hmac::{Hmac, KeyInit, Mac};
 use lighty_http::base64;
 use sha2::Sha256;
-
-use super::constant_time::is_same;
 
 /// Lifetime of a nonce in seconds, as in lighttpd 1.4. An expired nonce is reported as stale, and
 /// the client continues with a new one without a password prompt.
@@ -108,7 +107,7 @@ impl Nonces {
         let Some((plain, mac)) = whole.split_first_chunk::<PLAIN_BYTES>() else {
             return Use::Stale;
         };
-        if !is_same(mac, &self.mac(given, realm, plain)) {
+        if !verify_slices_are_equal(mac, &self.mac(given, realm, plain)).is_ok() {
             return Use::Stale;
         }
         let made_s = made_s(plain);

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_http::base64;
 use md5::Digest;
 use sha1::Sha1;
 
-use super::constant_time::is_same;
 use super::{des_crypt, md5_crypt, sha_crypt, yescrypt_hash};
 
 /// Maximum password length in bytes: hashing time grows with the length, and a client may send
@@ -77,13 +77,13 @@ impl Password {
             return false;
         }
         match self {
-            Self::Plain(kept) => is_same(&digest(kept), &digest(password)),
+            Self::Plain(kept) => verify_slices_are_equal(&digest(kept), &digest(password)).is_ok(),
             Self::Md5Crypt(kept) => md5_crypt::verify(kept, password),
             Self::ShaCrypt(kept) => sha_crypt::verify(kept, password),
             Self::Bcrypt(kept) => bcrypt::verify(password, kept).unwrap_or(false),
             Self::Yescrypt(kept) => yescrypt_hash::verify(kept, password),
             Self::DesCrypt(kept) => des_crypt::verify(kept, password),
-            Self::Sha1(kept) => is_same(kept, &Sha1::digest(password)),
+            Self::Sha1(kept) => verify_slices_are_equal(kept, &Sha1::digest(password)).is_ok(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `$5$` and `$6$`: Ulrich Drepper's "Unix crypt using SHA-256 and SHA-512".
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::constant_time::is_same;
 use super::md5_crypt::{is_sum, push_24_bits};
 
 const ROUNDS_DEFAULT: u32 = 5000;
@@ -33,7 +33,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
         true => encode_wide(&stretch::<Sha512>(&parts, password)),
         false => encode(&stretch::<Sha256>(&parts, password)),
     };
-    is_same(&made, parts.sum.as_bytes())
+    verify_slices_are_equal(&made, parts.sum.as_bytes()).is_ok()
 }
 
 fn split(text: &str) -> Option<Parts<'_>> {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use md5::{Digest, Md5};
 
-use super::constant_time::is_same;
 use super::digest::{Algorithm, hex_digest};
 use super::password::Password;
 
@@ -157,8 +157,15 @@ fn verify_digest(sums: &[Option<Box<str>>; 2], name: &[u8], realm: &str, passwor
     let [md5, sha256] = sums;
     let parts = [name, realm.as_bytes(), password];
     match (sha256, md5) {
-        (Some(sum), _) => is_same(sum.as_bytes(), hex_digest(Algorithm::Sha256, &parts).as_bytes()),
-        (None, Some(sum)) => is_same(sum.as_bytes(), hex_digest(Algorithm::Md5, &parts).as_bytes()),
+        (Some(sum), _) => verify_slices_are_equal(
+            sum.as_bytes(),
+            hex_digest(Algorithm::Sha256, &parts).as_bytes(),
+        )
+        .is_ok(),
+        (None, Some(sum)) => {
+            verify_slices_are_equal(sum.as_bytes(), hex_digest(Algorithm::Md5, &parts).as_bytes())
+                .is_ok()
+        }
         (None, None) => false,
     }
 }

@@ -1,8 +1,8 @@
 //! `$y$` (yescrypt), which Debian's `mkpasswd` makes, and `$7$` (scrypt) of crypt(3).
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use yescrypt::{Mode, Params};
 
-use super::constant_time::is_same;
 use super::md5_crypt::{ALPHABET, is_sum};
 
 /// Memory that one verification may take, in bytes. `mkpasswd` makes hashes of 16 MiB.
@@ -43,7 +43,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some(parts) = split(text) else { return false };
     let mut made = [0; SUM_BYTES];
     let done = yescrypt::yescrypt(password, &parts.salt, &parts.params, &mut made);
-    done.is_ok() && is_same(&encode(&made), parts.sum.as_bytes())
+    done.is_ok() && verify_slices_are_equal(&encode(&made), parts.sum.as_bytes()).is_ok()
 }
 
 fn memory(params: &Params) -> Option<u64> {

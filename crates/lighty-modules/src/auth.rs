@@ -30,7 +30,7 @@ use lighty_config::Directive;
 use lighty_core::exchange::span::Span;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
-use lighty_http::{Known, Status, Version};
+use lighty_http::{Known, Status, Version, base64};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
@@ -219,7 +219,7 @@ fn claim_basic(text: &[u8]) -> Claim {
     if text.is_empty() {
         return Claim::None;
     }
-    let Some(pair) = password::decode_base64(text) else { return Claim::Malformed("no Base64") };
+    let Some(pair) = base64::decode(text) else { return Claim::Malformed("no Base64") };
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
         return Claim::Malformed("no colon behind the user's name");
     };

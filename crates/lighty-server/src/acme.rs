@@ -382,10 +382,11 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
         _ => return Err(Unwanted::HalfAnAccount),
     };
     let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text.trim().replace('+', "-").replace('/', "_"),
+        Ok(text) => text.trim().to_owned(),
         Err(error) => return Err(Unwanted::AccountFile(file, error)),
     };
-    match base64::decode_url(text.as_bytes()) {
+    // RFC 8555 section 7.3.4 leaves the form to the authority: some use the common alphabet.
+    match base64::decode_url(text.as_bytes()).or_else(|| base64::decode(text.as_bytes())) {
         Some(hmac) if !hmac.is_empty() => Ok(Some(ExternalAccount { kid, hmac })),
         _ => Err(Unwanted::AccountFile(file, io::Error::other("it holds no key in base64"))),
     }

@@ -1,6 +1,7 @@
 //! `$1$` of crypt(3), and Apache's `$apr1$`: a thousand rounds of MD5.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64ct::{Base64ShaCrypt, Encoding};
 use md5::{Digest, Md5};
 
 /// Base64 alphabet of crypt(3).
@@ -23,21 +24,12 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some((magic, salt, sum)) = split(text) else { return false };
     let salt = &salt.as_bytes()[..salt.len().min(SALT_BYTES_MAX)];
     let made = encode(&stretch(magic.as_bytes(), salt, password));
-    verify_slices_are_equal(&made, sum.as_bytes()).is_ok()
+    verify_slices_are_equal(made.as_bytes(), sum.as_bytes()).is_ok()
 }
 
 /// Returns true if `sum` consists of exactly `characters` characters of the alphabet.
 pub(super) fn is_sum(sum: &str, characters: usize) -> bool {
     sum.len() == characters && sum.bytes().all(|byte| ALPHABET.contains(&byte))
-}
-
-/// Appends `count` characters for 24 bits, the low ones first.
-pub(super) fn push_24_bits(bytes: [u8; 3], count: usize, out: &mut Vec<u8>) {
-    let mut bits = u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 8 | u32::from(bytes[2]);
-    for _ in 0..count {
-        out.push(ALPHABET[(bits & 63) as usize]);
-        bits >>= 6;
-    }
 }
 
 fn split(text: &str) -> Option<(&str, &str, &str)> {
@@ -80,14 +72,11 @@ fn first(magic: &[u8], salt: &[u8], password: &[u8]) -> Md5 {
     sum
 }
 
-fn encode(sum: &[u8; 16]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(SUM_CHARS);
-    for at in 0..5 {
-        let last = if at == 4 { 5 } else { at + 12 };
-        push_24_bits([sum[at], sum[at + 6], sum[last]], 4, &mut out);
-    }
-    push_24_bits([0, 0, sum[11]], 2, &mut out);
-    out
+/// Order in which the text has the bytes of a sum.
+const ORDER: [usize; 16] = [12, 6, 0, 13, 7, 1, 14, 8, 2, 15, 9, 3, 5, 10, 4, 11];
+
+fn encode(sum: &[u8; 16]) -> String {
+    Base64ShaCrypt::encode_string(&ORDER.map(|at| sum[at]))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `$y$` (yescrypt), which Debian's `mkpasswd` makes, and `$7$` (scrypt) of crypt(3).
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64ct::{Base64ShaCrypt, Encoding};
 use yescrypt::{Mode, Params};
 
 use super::md5_crypt::{ALPHABET, is_sum};
@@ -43,7 +44,8 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some(parts) = split(text) else { return false };
     let mut made = [0; SUM_BYTES];
     let done = yescrypt::yescrypt(password, &parts.salt, &parts.params, &mut made);
-    done.is_ok() && verify_slices_are_equal(&encode(&made), parts.sum.as_bytes()).is_ok()
+    let made = Base64ShaCrypt::encode_string(&made);
+    done.is_ok() && verify_slices_are_equal(made.as_bytes(), parts.sum.as_bytes()).is_ok()
 }
 
 fn memory(params: &Params) -> Option<u64> {
@@ -62,7 +64,11 @@ fn split(text: &str) -> Option<YescryptParts<'_>> {
     if let Some(rest) = text.strip_prefix("$y$") {
         let (setting, sum) = rest.rsplit_once('$')?;
         let (params, salt) = setting.split_once('$')?;
-        return Some(YescryptParts { params: params.parse().ok()?, salt: decode(salt)?, sum });
+        return Some(YescryptParts {
+            params: params.parse().ok()?,
+            salt: Base64ShaCrypt::decode_vec(salt).ok()?,
+            sum,
+        });
     }
     let (setting, sum) = text.strip_prefix("$7$")?.rsplit_once('$')?;
     // One character for the logarithm of N, five each for r and p; the salt is not encoded.
@@ -76,34 +82,6 @@ fn split(text: &str) -> Option<YescryptParts<'_>> {
 
 fn digit(byte: u8) -> Option<u32> {
     ALPHABET.iter().position(|known| *known == byte).map(|at| at as u32)
-}
-
-/// Four characters are three bytes, the low bits first.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    for group in text.as_bytes().chunks(4) {
-        let mut value = 0;
-        for (at, byte) in group.iter().enumerate() {
-            value |= digit(*byte)? << (6 * at);
-        }
-        let bytes = group.len() * 6 / 8;
-        if bytes == 0 || value >> (8 * bytes) != 0 {
-            return None;
-        }
-        out.extend_from_slice(&value.to_le_bytes()[..bytes]);
-    }
-    Some(out)
-}
-
-fn encode(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for group in bytes.chunks(3) {
-        let value = group.iter().rev().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte));
-        for at in 0..=group.len() {
-            out.push(ALPHABET[(value >> (6 * at) & 63) as usize]);
-        }
-    }
-    out
 }
 
 #[cfg(test)]

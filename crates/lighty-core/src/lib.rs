@@ -17,6 +17,7 @@
 pub mod exchange;
 pub mod fault;
 pub mod generation;
+pub mod json;
 pub mod log;
 pub mod machine;
 pub mod module;

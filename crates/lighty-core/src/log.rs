@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use lighty_io::log_writer::{LineHead, LogHandle};
+use serde::Serialize;
 
 use crate::exchange::request_id::RequestId;
+use crate::json::{self, Text};
 use crate::log::program_rate::ProgramRate;
 
 /// A line's importance; `server.errorlog-level` is the lowest level written.
@@ -187,31 +189,43 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
-    let mut line = Vec::with_capacity(192);
-    line.extend_from_slice(b"{\"time\":\"");
-    line.extend_from_slice(&lighty_http::date::iso8601(now_s));
-    line.extend_from_slice(b"\",\"level\":\"");
-    line.extend_from_slice(level.name().as_bytes());
-    line.push(b'"');
-    let mut field = |name: &str, value: &[u8]| {
-        if !value.is_empty() {
-            line.extend_from_slice(b",\"");
-            line.extend_from_slice(name.as_bytes());
-            line.extend_from_slice(b"\":");
-            lighty_http::json::push_string(value, &mut line);
-        }
+    let time = lighty_http::date::iso8601(now_s);
+    let line = JsonLine {
+        time: Text(&time),
+        level: level.name(),
+        message,
+        client: about.client,
+        method: about.method,
+        target: Text(about.target),
+        path: Text(about.path),
+        limit: about.limit,
+        id: about.id.map(|id| id.to_string()),
     };
-    field("message", message.as_bytes());
-    field("client", about.client.as_bytes());
-    field("method", about.method.as_bytes());
-    field("target", about.target);
-    field("path", about.path);
-    field("limit", about.limit.as_bytes());
-    if let Some(id) = about.id {
-        field("id", id.to_string().as_bytes());
-    }
-    line.extend_from_slice(b"}\n");
-    String::from_utf8_lossy(&line).into_owned()
+    let mut out = Vec::with_capacity(192);
+    json::push(&line, &mut out);
+    out.push(b'\n');
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A line as JSON. Empty texts are left out.
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    time: Text<'a>,
+    level: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    client: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    method: &'a str,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    target: Text<'a>,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    path: Text<'a>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    limit: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
 }
 
 #[cfg(test)]
@@ -226,6 +240,28 @@ mod tests {
         let line = json_line(Level::Error, 0, "m", about);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.contains("\\n2026"));
+    }
+
+    #[test]
+    fn json_lines_have_the_context_that_there_is() {
+        let about = About {
+            client: "192.0.2.1",
+            method: "GET",
+            target: b"/\xff?<",
+            path: b"/srv/a",
+            limit: "server.max-fds",
+            id: None,
+        };
+        assert_eq!(
+            json_line(Level::Warning, 784_111_777, "no \"room\"", about),
+            "{\"time\":\"1994-11-06T08:49:37Z\",\"level\":\"warning\",\"message\":\"no \\\"room\\\"\",\
+             \"client\":\"192.0.2.1\",\"method\":\"GET\",\"target\":\"/\u{fffd}?\\u003c\",\
+             \"path\":\"/srv/a\",\"limit\":\"server.max-fds\"}\n"
+        );
+        assert_eq!(
+            json_line(Level::Error, 0, "", About::default()),
+            "{\"time\":\"1970-01-01T00:00:00Z\",\"level\":\"error\"}\n"
+        );
     }
 
     #[test]

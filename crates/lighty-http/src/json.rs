@@ -1,4 +1,5 @@
-//! Escapes text for JSON strings: RFC 8259 section 7.
+//! Escapes text for JSON strings: RFC 8259 section 7. Lines of the access log are written with it;
+//! other JSON derives `Serialize`.
 
 use alloc::vec::Vec;
 
@@ -21,6 +22,8 @@ fn push_byte(byte: u8, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     match byte {
         b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        0x08 => out.extend_from_slice(b"\\b"),
+        0x0C => out.extend_from_slice(b"\\f"),
         b'\n' => out.extend_from_slice(b"\\n"),
         b'\r' => out.extend_from_slice(b"\\r"),
         b'\t' => out.extend_from_slice(b"\\t"),

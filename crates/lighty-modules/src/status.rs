@@ -140,7 +140,7 @@ impl Question {
             Self::Config => page::config(facts).into(),
             Self::Auto => text::auto(facts).into(),
             Self::Json => text::json(facts),
-            Self::Script => text::totals(facts).into(),
+            Self::Script => text::totals(facts),
             Self::Statistics => text::statistics(facts).into(),
             Self::Metrics(format) => exposition::write(facts, format),
         }

@@ -4,9 +4,20 @@
 //! since 1970. Each entry is on its own line. Invalid UTF-8 in names becomes U+FFFD. Names that no
 //! URL can contain are marked with `"fetchable": false`.
 
-use lighty_http::{decimal, json};
+use lighty_core::json::{self, Text};
+use serde::Serialize;
 
 use super::entries::{Item, Reach};
+
+#[derive(Serialize)]
+struct Row<'a> {
+    name: Text<'a>,
+    r#type: &'static str,
+    size: u64,
+    mtime: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fetchable: Option<bool>,
+}
 
 pub(super) fn head(out: &mut Vec<u8>) {
     out.push(b'[');
@@ -14,22 +25,14 @@ pub(super) fn head(out: &mut Vec<u8>) {
 
 pub(super) fn row(item: &Item<'_>, reach: Reach, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_first { b"\n" } else { b",\n" });
-    out.extend_from_slice(b"{\"name\":");
-    json::push_string(item.name, out);
-    let kind: &[u8] = if item.is_directory { b"directory" } else { b"file" };
-    out.extend_from_slice(b",\"type\":\"");
-    out.extend_from_slice(kind);
-    out.extend_from_slice(b"\",\"size\":");
-    decimal::push(if item.is_directory { 0 } else { item.size }, out);
-    out.extend_from_slice(b",\"mtime\":");
-    if item.mtime_s < 0 {
-        out.push(b'-');
-    }
-    decimal::push(item.mtime_s.unsigned_abs(), out);
-    if reach == Reach::Refused {
-        out.extend_from_slice(b",\"fetchable\":false");
-    }
-    out.push(b'}');
+    let row = Row {
+        name: Text(item.name),
+        r#type: if item.is_directory { "directory" } else { "file" },
+        size: if item.is_directory { 0 } else { item.size },
+        mtime: item.mtime_s,
+        fetchable: (reach == Reach::Refused).then_some(false),
+    };
+    json::push(&row, out);
 }
 
 pub(super) fn tail(out: &mut Vec<u8>) {
@@ -53,6 +56,10 @@ mod tests {
             row(item, reach, index == 0, &mut out);
         }
         tail(&mut out);
+        let text = "[\n{\"name\":\"a \\\"b\\\"\\n\\u003c/script>\",\"type\":\"directory\",\"size\":0,\
+                    \"mtime\":-1,\"fetchable\":false},\n{\"name\":\"\u{fffd}.txt\",\"type\":\"file\",\
+                    \"size\":12,\"mtime\":784111777}\n]\n";
+        assert_eq!(String::from_utf8(out.clone()).as_deref(), Ok(text));
         let value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         let expected = serde_json::json!([
             {"name": "a \"b\"\n</script>", "type": "directory", "size": 0, "mtime": -1,

@@ -1,10 +1,11 @@
 //! The server's status for programs.
 
+use lighty_core::json;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::history::Second;
 use lighty_core::machine::metrics::hosts::HostCounts;
 use lighty_core::machine::status_board::{BackendPool, ConnectionReport, Report, score};
-use lighty_http::json::push_string;
+use serde::{Serialize, Serializer};
 
 use super::facts::Facts;
 
@@ -38,55 +39,18 @@ pub(super) fn statistics(facts: &Facts) -> String {
 
 /// A JSON object. Its first members have the names and units of lighttpd 1.4.
 pub(super) fn json(facts: &Facts) -> Vec<u8> {
-    let mut out = b"{".to_vec();
-    push_totals(facts, &mut out);
-    out.extend_from_slice(b"],\n\"statistics\":{");
-    push_list(&facts.figures, &mut out, push_figure);
-    out.extend_from_slice(b"},\n\"routes\":[");
-    push_list(&facts.durations.routes(), &mut out, |(route, errors, durations), out| {
-        out.extend_from_slice(format!("{{\"errors\":{errors}").as_bytes());
-        push_member("route", route, out);
-        push_durations(durations, out);
-    });
-    out.extend_from_slice(b"],\n\"hosts\":[");
-    push_list(&facts.hosts, &mut out, |(name, counts), out| {
-        let HostCounts { requests, client_errors, server_errors, bytes_out } = counts;
-        let numbers = format!(
-            "{{\"requests\":{requests},\"client_errors\":{client_errors},\
-             \"server_errors\":{server_errors},\"bytes_out\":{bytes_out}"
-        );
-        out.extend_from_slice(numbers.as_bytes());
-        push_member("host", name, out);
-        out.push(b'}');
-    });
-    out.extend_from_slice(b"],\n\"stages\":[");
-    push_list(&facts.durations.spans(), &mut out, |(name, durations), out| {
-        out.extend_from_slice(format!("{{\"stage\":\"{name}\"").as_bytes());
-        push_durations(durations, out);
-    });
-    out.extend_from_slice(b"],\n\"certificates\":[");
-    push_list(&facts.certificates, &mut out, |(name, expires_s), out| {
-        out.extend_from_slice(format!("{{\"expires_s\":{expires_s}").as_bytes());
-        push_member("name", name, out);
-        out.push(b'}');
-    });
-    out.extend_from_slice(b"],\n\"history\":[");
-    push_list(&facts.history, &mut out, push_second);
-    out.extend_from_slice(b"],\n\"pools\":[");
-    push_list(&facts.pools, &mut out, push_pool);
-    out.extend_from_slice(b"],\n\"connections\":[");
-    let all: Vec<_> = facts.rows().collect();
-    push_list(&all, &mut out, |(worker, connection), out| {
-        push_connection(*worker, connection, out);
-    });
-    out.extend_from_slice(b"]}\n");
+    let mut out = Vec::new();
+    json::push_lines(&Status::of(facts), &mut out);
+    out.push(b'\n');
     out
 }
 
 /// A JSON object of lighttpd's members alone. A site that loads it as a script learns nothing of
 /// clients, their requests or backends.
-pub(super) fn totals(facts: &Facts) -> String {
-    format!("{{{}}}", members_of_lighttpd(facts))
+pub(super) fn totals(facts: &Facts) -> Vec<u8> {
+    let mut out = Vec::new();
+    json::push(&LighttpdTotals::of(facts), &mut out);
+    out
 }
 
 /// Wraps the JSON in a call of the callback, for sites that load it as a script.
@@ -103,153 +67,255 @@ pub(super) fn callback(query: &[u8]) -> Option<&str> {
         .then_some(name)
 }
 
-/// Appends the workers and the sums, by lighttpd's names and by names with units.
-fn push_totals(facts: &Facts, out: &mut Vec<u8>) {
-    let totals = format!(
-        "{},\n\"TotalRequests\":{},\"TotalKBytes\":{},\"KBytesAverage5s\":{},\n\
-         \"version\":\"{}\",\"workers_expected\":{},\n\"workers\":[",
-        members_of_lighttpd(facts),
-        facts.sum(|report| report.requests),
-        facts.sum(|report| report.bytes_out) / 1024,
-        facts.recent(|report| report.pace.bytes_out) / 1024,
-        facts.version,
-        facts.asked.workers,
-    );
-    out.extend_from_slice(totals.as_bytes());
-    push_list(facts.reports(), out, push_worker);
+/// The members of lighttpd 1.4's object, in its units; traffic is in KB.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct LighttpdTotals {
+    requests_total: u64,
+    traffic_total: u64,
+    uptime: u64,
+    busy_servers: u64,
+    idle_servers: u64,
+    request_average5s: u64,
+    traffic_average5s: u64,
 }
 
-/// The members of lighttpd 1.4's object, in its units; traffic is in KB.
-fn members_of_lighttpd(facts: &Facts) -> String {
-    format!(
-        "\"RequestsTotal\":{},\"TrafficTotal\":{},\"Uptime\":{},\"BusyServers\":{},\
-         \"IdleServers\":{},\"RequestAverage5s\":{},\"TrafficAverage5s\":{}",
-        facts.sum(|report| report.requests),
-        facts.sum(|report| report.bytes_out) / 1024,
-        facts.uptime_s(),
-        facts.busy(),
-        facts.idle(),
-        facts.recent(|report| report.pace.requests),
-        facts.recent(|report| report.pace.bytes_out) / 1024,
+impl LighttpdTotals {
+    fn of(facts: &Facts) -> Self {
+        Self {
+            requests_total: facts.sum(|report| report.requests),
+            traffic_total: facts.sum(|report| report.bytes_out) / 1024,
+            uptime: facts.uptime_s(),
+            busy_servers: facts.busy(),
+            idle_servers: facts.idle(),
+            request_average5s: facts.recent(|report| report.pace.requests),
+            traffic_average5s: facts.recent(|report| report.pace.bytes_out) / 1024,
+        }
+    }
+}
+
+/// The whole object. Sums have lighttpd's names first, then names with units.
+#[derive(Serialize)]
+struct Status<'a> {
+    #[serde(flatten)]
+    lighttpd: LighttpdTotals,
+    #[serde(rename = "TotalRequests")]
+    requests: u64,
+    #[serde(rename = "TotalKBytes")]
+    kbytes: u64,
+    #[serde(rename = "KBytesAverage5s")]
+    kbytes_average: u64,
+    version: &'static str,
+    workers_expected: usize,
+    workers: Vec<WorkerRow<'a>>,
+    #[serde(serialize_with = "figures")]
+    statistics: &'a [(String, String)],
+    routes: Vec<RouteRow>,
+    hosts: Vec<HostRow<'a>>,
+    stages: Vec<StageRow>,
+    certificates: Vec<CertificateRow<'a>>,
+    history: &'a [Second],
+    pools: Vec<PoolRow<'a>>,
+    connections: Vec<ConnectionRow<'a>>,
+}
+
+impl<'a> Status<'a> {
+    fn of(facts: &'a Facts) -> Self {
+        let lighttpd = LighttpdTotals::of(facts);
+        let routes = facts.durations.routes().into_iter().map(|(route, errors, durations)| {
+            RouteRow { errors, route: route.to_string(), durations: Percentiles::of(&durations) }
+        });
+        let stages = facts
+            .durations
+            .spans()
+            .into_iter()
+            .map(|(stage, durations)| StageRow { stage, durations: Percentiles::of(&durations) });
+        let hosts = facts.hosts.iter().map(|(host, counts)| HostRow { counts: *counts, host });
+        let certificates = facts.certificates.iter();
+        Self {
+            requests: lighttpd.requests_total,
+            kbytes: lighttpd.traffic_total,
+            kbytes_average: lighttpd.traffic_average5s,
+            lighttpd,
+            version: facts.version,
+            workers_expected: facts.asked.workers,
+            workers: facts.reports().iter().map(WorkerRow::of).collect(),
+            statistics: &facts.figures,
+            routes: routes.collect(),
+            hosts: hosts.collect(),
+            stages: stages.collect(),
+            certificates: certificates
+                .map(|(name, expires_s)| CertificateRow { expires_s: *expires_s, name })
+                .collect(),
+            history: &facts.history,
+            pools: facts.pools.iter().map(PoolRow::of).collect(),
+            connections: facts.rows().map(ConnectionRow::of).collect(),
+        }
+    }
+}
+
+/// Figures as members; numbers are numbers.
+fn figures<S: Serializer>(figures: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Figure<'a> {
+        Number(u64),
+        Text(&'a str),
+    }
+    serializer.collect_map(
+        figures
+            .iter()
+            .map(|(name, value)| (name, value.parse().map_or(Figure::Text(value), Figure::Number))),
     )
 }
 
-/// Appends items, each on a line of its own.
-fn push_list<T>(items: &[T], out: &mut Vec<u8>, push: impl Fn(&T, &mut Vec<u8>)) {
-    for (index, item) in items.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push(item, out);
+#[derive(Serialize)]
+struct WorkerRow<'a> {
+    worker: usize,
+    requests: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    open: u64,
+    idle: u64,
+    streams: u64,
+    cpu_us: u64,
+    late_us: u64,
+    file_engine: &'a str,
+    file_engine_reason: &'a str,
+    network_backend: &'a str,
+}
+
+impl<'a> WorkerRow<'a> {
+    fn of(report: &'a Report) -> Self {
+        Self {
+            worker: report.worker,
+            requests: report.requests,
+            bytes_in: report.bytes_in,
+            bytes_out: report.bytes_out,
+            open: report.open(),
+            idle: report.idle(),
+            streams: report.streams.iter().sum(),
+            cpu_us: report.cpu_us,
+            late_us: report.late_us,
+            file_engine: &report.engine.0,
+            file_engine_reason: &report.engine.1,
+            network_backend: &report.network_backend,
+        }
     }
 }
 
-fn push_figure((name, value): &(String, String), out: &mut Vec<u8>) {
-    push_string(name.as_bytes(), out);
-    out.push(b':');
-    match value.parse::<u64>() {
-        Ok(_) => out.extend_from_slice(value.as_bytes()),
-        Err(_) => push_string(value.as_bytes(), out),
+/// A distribution of durations.
+#[derive(Serialize)]
+struct Percentiles {
+    requests: u64,
+    sum_us: u64,
+    p50_us: u64,
+    p90_us: u64,
+    p99_us: u64,
+    p99_9_us: u64,
+}
+
+impl Percentiles {
+    fn of(durations: &Histogram) -> Self {
+        let [p50_us, p90_us, p99_us, p99_9_us] =
+            [0.5, 0.9, 0.99, 0.999].map(|share| durations.quantile_us(share));
+        let (requests, sum_us) = (durations.count(), durations.sum_us());
+        Self { requests, sum_us, p50_us, p90_us, p99_us, p99_9_us }
     }
 }
 
-/// Appends the members for durations, and ends the object.
-fn push_durations(durations: &Histogram, out: &mut Vec<u8>) {
-    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|share| durations.quantile_us(share));
-    let members = format!(
-        ",\"requests\":{},\"sum_us\":{},\"p50_us\":{p50},\"p90_us\":{p90},\"p99_us\":{p99},\
-         \"p99_9_us\":{p999}}}",
-        durations.count(),
-        durations.sum_us(),
-    );
-    out.extend_from_slice(members.as_bytes());
+#[derive(Serialize)]
+struct RouteRow {
+    errors: u64,
+    route: String,
+    #[serde(flatten)]
+    durations: Percentiles,
 }
 
-fn push_second(second: &Second, out: &mut Vec<u8>) {
-    let members = format!(
-        "{{\"at_s\":{},\"requests\":{},\"errors\":{},\"client_errors\":{},\
-         \"bytes_out\":{},\"open\":{},\
-         \"p50_us\":{},\"p99_us\":{}}}",
-        second.at_s,
-        second.requests,
-        second.errors,
-        second.client_errors,
-        second.bytes_out,
-        second.open,
-        second.p50_us,
-        second.p99_us,
-    );
-    out.extend_from_slice(members.as_bytes());
+#[derive(Serialize)]
+struct StageRow {
+    stage: &'static str,
+    #[serde(flatten)]
+    durations: Percentiles,
 }
 
-fn push_worker(report: &Report, out: &mut Vec<u8>) {
-    let numbers = format!(
-        "{{\"worker\":{},\"requests\":{},\"bytes_in\":{},\"bytes_out\":{},\"open\":{},\"idle\":{},\
-         \"streams\":{},\"cpu_us\":{},\"late_us\":{}",
-        report.worker,
-        report.requests,
-        report.bytes_in,
-        report.bytes_out,
-        report.open(),
-        report.idle(),
-        report.streams.iter().sum::<u64>(),
-        report.cpu_us,
-        report.late_us,
-    );
-    out.extend_from_slice(numbers.as_bytes());
-    for (name, text) in [
-        ("file_engine", &report.engine.0),
-        ("file_engine_reason", &report.engine.1),
-        ("network_backend", &report.network_backend),
-    ] {
-        push_member(name, text, out);
+#[derive(Serialize)]
+struct HostRow<'a> {
+    #[serde(flatten)]
+    counts: HostCounts,
+    host: &'a str,
+}
+
+#[derive(Serialize)]
+struct CertificateRow<'a> {
+    expires_s: i64,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct PoolRow<'a> {
+    requests: u64,
+    waiting: u32,
+    name: &'a str,
+    backends: Vec<BackendRow<'a>>,
+}
+
+impl<'a> PoolRow<'a> {
+    fn of(pool: &'a BackendPool) -> Self {
+        let backends = pool.backends.iter().map(|backend| BackendRow {
+            in_use: backend.in_use,
+            idle: backend.idle,
+            requests: backend.requests,
+            failed: backend.failed,
+            first_byte_us: backend.first_byte_us,
+            address: &backend.address,
+            state: backend.state,
+            why: &backend.why,
+        });
+        let BackendPool { name, requests, waiting, .. } = pool;
+        Self { requests: *requests, waiting: *waiting, name, backends: backends.collect() }
     }
-    out.push(b'}');
 }
 
-fn push_pool(pool: &BackendPool, out: &mut Vec<u8>) {
-    let numbers = format!("{{\"requests\":{},\"waiting\":{}", pool.requests, pool.waiting);
-    out.extend_from_slice(numbers.as_bytes());
-    push_member("name", &pool.name, out);
-    out.extend_from_slice(b",\"backends\":[");
-    for (index, backend) in pool.backends.iter().enumerate() {
-        let numbers = format!(
-            "{}{{\"in_use\":{},\"idle\":{},\"requests\":{},\"failed\":{},\"first_byte_us\":{}",
-            if index == 0 { "" } else { "," },
-            backend.in_use,
-            backend.idle,
-            backend.requests,
-            backend.failed,
-            backend.first_byte_us,
-        );
-        out.extend_from_slice(numbers.as_bytes());
-        push_member("address", &backend.address, out);
-        push_member("state", backend.state, out);
-        push_member("why", &backend.why, out);
-        out.push(b'}');
+#[derive(Serialize)]
+struct BackendRow<'a> {
+    in_use: u32,
+    idle: u32,
+    requests: u64,
+    failed: u64,
+    first_byte_us: u32,
+    address: &'a str,
+    state: &'a str,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
+struct ConnectionRow<'a> {
+    worker: usize,
+    connection: u32,
+    seconds: u32,
+    bytes: u64,
+    state: &'a str,
+    client: &'a str,
+    method: &'a str,
+    host: &'a str,
+    url: &'a str,
+}
+
+impl<'a> ConnectionRow<'a> {
+    fn of((worker, connection): (usize, &'a Connection)) -> Self {
+        Self {
+            worker,
+            connection: connection.number,
+            seconds: connection.for_s,
+            bytes: connection.bytes,
+            state: connection.doing.words(),
+            client: &connection.client,
+            method: connection.method,
+            host: &connection.host,
+            url: &connection.target,
+        }
     }
-    out.extend_from_slice(b"]}");
-}
-
-fn push_connection(worker: usize, connection: &ConnectionReport, out: &mut Vec<u8>) {
-    let numbers = format!(
-        "{{\"worker\":{worker},\"connection\":{},\"seconds\":{},\"bytes\":{}",
-        connection.number, connection.for_s, connection.bytes
-    );
-    out.extend_from_slice(numbers.as_bytes());
-    for (name, text) in [
-        ("state", connection.doing.words()),
-        ("client", &connection.client),
-        ("method", connection.method),
-        ("host", &connection.host),
-        ("url", &connection.target),
-    ] {
-        push_member(name, text, out);
-    }
-    out.push(b'}');
-}
-
-fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-    push_string(text.as_bytes(), out);
 }
 
 #[cfg(test)]
@@ -257,8 +323,24 @@ mod tests {
     use lighty_core::machine::status_board::{BackendReport, ConnState, Pace};
 
     use super::*;
-    use crate::status::durations::Durations;
+    use crate::status::durations::{Durations, RequestLabels};
     use crate::status::facts::Asked;
+
+    fn durations() -> Durations {
+        let mut durations = Durations::default();
+        let mut one = Histogram::default();
+        one.record_native(1_000);
+        durations.stages.insert((1, "handler", "files".into()), one.clone());
+        let labels = RequestLabels {
+            route: "files".into(),
+            method: "GET",
+            status: Some(502),
+            version: "2",
+            scheme: "https",
+        };
+        durations.requests.insert(labels, one);
+        durations
+    }
 
     fn facts() -> Facts {
         let connection = ConnectionReport {
@@ -309,8 +391,8 @@ mod tests {
             figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
             pools: vec![pool],
             certificates: vec![("/a \"b\".pem".to_owned(), 7)],
-            durations: Durations::default(),
-            hosts: Vec::new(),
+            durations: durations(),
+            hosts: vec![("a".into(), HostCounts { requests: 2, ..HostCounts::default() })],
             history: vec![Second { at_s: 9, requests: 3, ..Second::default() }],
             version: "1",
         }
@@ -328,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_callback_is_a_name_and_nothing_else() {
-        let text = String::from_utf8(call("cb", totals(&facts()).as_bytes())).expect("text");
+        let text = String::from_utf8(call("cb", &totals(&facts()))).expect("text");
         assert_eq!(
             text,
             "cb({\"RequestsTotal\":20,\"TrafficTotal\":10,\"Uptime\":10,\"BusyServers\":2,\
@@ -343,6 +425,39 @@ mod tests {
             assert_eq!(callback(bad.as_bytes()), None, "{bad}");
         }
     }
+
+    #[test]
+    fn each_row_of_the_json_is_a_line() {
+        let text = String::from_utf8(json(&facts())).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!((lines[0], lines.last()), ("{", Some(&WHOLE_LAST_LINE)));
+        for line in [
+            r#""RequestsTotal":20,"#,
+            r#""version":"1","#,
+            r#""workers_expected":2,"#,
+            r#""workers":["#,
+            r#"{"worker":0,"requests":10,"bytes_in":0,"bytes_out":5120,"open":3,"idle":2,"streams":2,"cpu_us":0,"late_us":0,"file_engine":"","file_engine_reason":"","network_backend":""},"#,
+            r#""statistics":{"#,
+            r#""a.b":"up","#,
+            r#""c":2},"#,
+            r#"{"requests":2,"client_errors":0,"server_errors":0,"bytes_out":0,"host":"a"}],"#,
+            r#"{"expires_s":7,"name":"/a \"b\".pem"}],"#,
+            r#"{"at_s":9,"requests":3,"errors":0,"client_errors":0,"bytes_out":0,"open":0,"p50_us":0,"p99_us":0}],"#,
+            r#"{"worker":0,"connection":4,"seconds":3,"bytes":9,"state":"write answer","client":"127.0.0.1","method":"GET","host":"a","url":"/\u003c\"\u0001"},"#,
+        ] {
+            assert!(lines.contains(&line), "{line}: {text}");
+        }
+        let routes = r#"{"errors":1,"route":"files","requests":1,"sum_us":1000,"p50_us":"#;
+        let stages = r#"{"stage":"handler","requests":1,"sum_us":1000,"p50_us":"#;
+        assert!(text.contains(routes) && text.contains(stages), "{text}");
+        let backend = r#"{"in_use":2,"idle":0,"requests":0,"failed":0,"first_byte_us":0,"address":"","state":"up","why":""}"#;
+        let pool = format!(
+            r#"{{"requests":0,"waiting":4,"name":"\"p\"","backends":[{backend},{backend}]}}],"#
+        );
+        assert!(lines.contains(&&*pool), "{pool}: {text}");
+    }
+
+    const WHOLE_LAST_LINE: &str = r#"{"worker":1,"connection":4,"seconds":3,"bytes":9,"state":"write answer","client":"127.0.0.1","method":"GET","host":"a","url":"/stream"}]}"#;
 
     #[test]
     fn json_is_json() {

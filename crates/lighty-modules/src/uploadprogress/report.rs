@@ -1,7 +1,8 @@
 //! The response to a progress request.
 
-use lighty_core::Response;
+use lighty_core::{Response, json};
 use lighty_http::{Known, Status};
+use serde::Serialize;
 
 use super::table::{Outcome, State};
 
@@ -10,10 +11,10 @@ pub(super) const JSON: &str = "application/json";
 
 /// Fields that forbid caching for every generation of caches. The date is in the past (lighttpd
 /// 1.5, mod_uploadprogress).
-pub(super) fn fill(state: &State, json: bool, response: &mut Response) {
-    let (media_type, text) = match json {
+pub(super) fn fill(state: &State, is_json: bool, response: &mut Response) {
+    let (media_type, text) = match is_json {
         true => (JSON, as_json(state)),
-        false => (SCRIPT, as_script(state)),
+        false => (SCRIPT, as_script(state).into_bytes()),
     };
     response.set_text(Status::OK, media_type, text);
     let fields = &mut response.fields;
@@ -41,21 +42,27 @@ fn as_script(state: &State) -> String {
     format!("new Object({{ {members}}})\r\n")
 }
 
-fn as_json(state: &State) -> String {
-    let members = match state {
-        State::Starting => "\"state\":\"starting\"".to_owned(),
-        State::Uploading { received, size } => {
-            let size = size.map_or_else(|| "null".to_owned(), |size| size.to_string());
-            format!("\"state\":\"uploading\",\"received\":{received},\"size\":{size}")
-        }
-        State::Ended(Outcome::Done { received }) => {
-            format!("\"state\":\"done\",\"received\":{received},\"size\":{received}")
-        }
-        State::Ended(Outcome::Failed(status)) => {
-            format!("\"state\":\"error\",\"status\":{status}")
-        }
+/// The state as JSON.
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum Progress {
+    Starting,
+    Uploading { received: u64, size: Option<u64> },
+    Done { received: u64, size: u64 },
+    Error { status: u16 },
+}
+
+fn as_json(state: &State) -> Vec<u8> {
+    let progress = match *state {
+        State::Starting => Progress::Starting,
+        State::Uploading { received, size } => Progress::Uploading { received, size },
+        State::Ended(Outcome::Done { received }) => Progress::Done { received, size: received },
+        State::Ended(Outcome::Failed(status)) => Progress::Error { status },
     };
-    format!("{{{members}}}\n")
+    let mut out = Vec::new();
+    json::push(&progress, &mut out);
+    out.push(b'\n');
+    out
 }
 
 #[cfg(test)]
@@ -86,18 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn json_is_json() {
-        let read = |state| serde_json::from_str::<serde_json::Value>(&as_json(&state)).ok();
+    fn json_has_the_members_of_its_state() {
+        let texts = STATES.map(|state| String::from_utf8(as_json(&state)).expect("UTF-8"));
         assert_eq!(
-            STATES.map(read),
+            texts,
             [
-                Some(serde_json::json!({"state": "starting"})),
-                Some(
-                    serde_json::json!({"state": "uploading", "received": 131_072, "size": 600_000})
-                ),
-                Some(serde_json::json!({"state": "done", "received": 600_000, "size": 600_000})),
-                Some(serde_json::json!({"state": "error", "status": 413})),
-                Some(serde_json::json!({"state": "uploading", "received": 1, "size": null})),
+                "{\"state\":\"starting\"}\n",
+                "{\"state\":\"uploading\",\"received\":131072,\"size\":600000}\n",
+                "{\"state\":\"done\",\"received\":600000,\"size\":600000}\n",
+                "{\"state\":\"error\",\"status\":413}\n",
+                "{\"state\":\"uploading\",\"received\":1,\"size\":null}\n",
             ]
         );
     }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+
 /// Number of seconds kept.
 pub const HISTORY_S: usize = 300;
 
 /// Statistics of one second at one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Second {
     /// End of the second, on the wall clock.
     pub at_s: i64,

@@ -1,6 +1,8 @@
 //! Requests by host, of the hosts that the configuration names. A client's `Host` chooses among
 //! these names and never adds one.
 
+use serde::Serialize;
+
 use super::Metrics;
 use super::series::SeriesNames;
 use crate::settings::counted_host::HostRow;
@@ -8,7 +10,7 @@ use crate::settings::counted_host::HostRow;
 pub use super::host_names::{HOSTS_MAX, OTHER};
 
 /// Counters of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostCounts {
     /// All requests.
     pub requests: u64,

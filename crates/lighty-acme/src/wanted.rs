@@ -16,38 +16,27 @@ const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
 /// Error in a request, with the text concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateSpecError {
     /// An address instead of a name.
+    #[error("\"{0}\" is an address, and only a name can stand here")]
     Address(String),
     /// An invalid host name.
+    #[error("\"{0}\" is not the name of a host")]
     NoHost(String),
     /// A name without a dot, for which no authority signs.
+    #[error("\"{0}\" has no dot: no authority signs for it")]
     NoDot(String),
     /// Neither the name of an authority nor a URL.
+    #[error(
+        "\"{0}\" is neither an https:// URL nor one of {words}",
+        words = Issuer::words().collect::<Vec<_>>().join(", ")
+    )]
     Issuer(String),
     /// Not a URL.
+    #[error("\"{0}\" is no URL")]
     Url(String),
 }
-
-impl fmt::Display for CertificateSpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(text) => {
-                write!(f, "\"{text}\" is an address, and only a name can stand here")
-            }
-            Self::NoHost(text) => write!(f, "\"{text}\" is not the name of a host"),
-            Self::NoDot(text) => write!(f, "\"{text}\" has no dot: no authority signs for it"),
-            Self::Issuer(text) => {
-                let words: Vec<_> = Issuer::words().collect();
-                write!(f, "\"{text}\" is neither an https:// URL nor one of {}", words.join(", "))
-            }
-            Self::Url(text) => write!(f, "\"{text}\" is no URL"),
-        }
-    }
-}
-
-impl std::error::Error for CertificateSpecError {}
 
 /// A requested certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

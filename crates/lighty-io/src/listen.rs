@@ -24,7 +24,6 @@ pub use program_socket::{ProgramSocket, ProgramSocketError, socket_on_stdin};
 pub use spec::{BindSpec, BindSpecError, PreferredFamily};
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -359,14 +358,16 @@ enum Accepting {
 }
 
 /// Reason for not accepting a connection.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
     /// The process (EMFILE), the system (ENFILE) or its memory has no room for another connection.
     /// It stays in the backlog: pause (see [`ACCEPT_PAUSE`]), then accept again. The listener has
     /// released its reserved descriptors to the open connections.
-    OutOfResources(io::Error),
+    #[error("accepting paused: {0}")]
+    OutOfResources(#[source] io::Error),
     /// The listener itself is broken: see [`Listener::listen_again`].
-    Broken(io::Error),
+    #[error("cannot accept: {0}")]
+    Broken(#[source] io::Error),
 }
 
 /// Consecutive connections that may fail before the listener itself is considered broken, for
@@ -482,23 +483,6 @@ impl AcceptVerdict {
                 AcceptVerdict::Pause
             }
             _ => AcceptVerdict::Broken,
-        }
-    }
-}
-
-impl fmt::Display for AcceptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AcceptError::OutOfResources(error) => write!(f, "accepting paused: {error}"),
-            AcceptError::Broken(error) => write!(f, "cannot accept: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AcceptError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AcceptError::OutOfResources(error) | AcceptError::Broken(error) => Some(error),
         }
     }
 }

@@ -33,11 +33,13 @@ pub struct BadPattern {
 }
 
 /// Reason for abandoning a match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GivenUp {
     /// It would take more steps than allowed.
+    #[error("the limit of steps was hit")]
     Steps,
     /// PCRE2's code for any other reason, such as a lack of memory.
+    #[error("{}", words_of(*.0))]
     Code(i32),
 }
 
@@ -156,15 +158,6 @@ fn words_of(code: i32) -> String {
     let length = unsafe { sys::pcre2_get_error_message_8(code, buffer.as_mut_ptr(), buffer.len()) };
     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
     String::from_utf8_lossy(&buffer[..length]).into_owned()
-}
-
-impl fmt::Display for GivenUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GivenUp::Steps => f.write_str("the limit of steps was hit"),
-            GivenUp::Code(code) => f.write_str(&words_of(*code)),
-        }
-    }
 }
 
 thread_local! {

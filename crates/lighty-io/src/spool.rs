@@ -56,18 +56,13 @@ pub enum SpoolError {
 }
 
 /// A failure of a directory.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", .dir.display())]
 pub struct SpoolDirFailure {
     /// The directory.
     pub dir: PathBuf,
     /// The system's error: no space, quota, I/O error, no such directory.
     pub error: io::Error,
-}
-
-impl fmt::Display for SpoolDirFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.dir.display(), self.error)
-    }
 }
 
 impl fmt::Display for SpoolError {

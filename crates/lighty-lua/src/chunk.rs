@@ -5,7 +5,6 @@
 //! Only byte code from this process is loaded; byte code in scripts is refused.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use lighty_io::lua_hook;
 use mlua::chunk::ChunkMode;
@@ -18,26 +17,18 @@ use crate::error_text::message;
 pub struct Chunk(pub(crate) Function);
 
 /// Reason why a script cannot be compiled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file at this path contains byte code, which could corrupt memory.
+    #[error("{0}: byte code is not loaded")]
     ByteCode(Box<str>),
     /// It is not valid Lua; the compiler's message.
+    #[error("{0}")]
     NotLua(String),
     /// Lua is out of memory.
+    #[error("{0}")]
     Memory(String),
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ByteCode(path) => write!(f, "{path}: byte code is not loaded"),
-            Self::NotLua(text) | Self::Memory(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 impl From<mlua::Error> for LoadError {
     fn from(error: mlua::Error) -> Self {

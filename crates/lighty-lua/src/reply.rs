@@ -1,7 +1,6 @@
 //! Converts Lua values to calls, and their results to Lua values.
 
 use std::cell::RefCell;
-use std::fmt;
 
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
@@ -18,30 +17,23 @@ pub(crate) enum Suspension {
 }
 
 /// Error in a script's call; the message is for its author.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
     /// There is no call of this name.
+    #[error("{0}: there is no such call")]
     Unknown(String),
     /// The first argument of this call is not a path.
+    #[error("{0}: a path is wanted")]
     Path(String),
     /// `lighty.sleep` without a number.
+    #[error("sleep: a number of seconds is wanted")]
     Seconds,
     /// A request lacks this value.
+    #[error("{0} is wanted")]
     Wanted(&'static str),
     /// A request's `headers` contain something other than strings.
+    #[error("headers: names and values are strings")]
     Headers,
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "{name}: there is no such call"),
-            Self::Path(name) => write!(f, "{name}: a path is wanted"),
-            Self::Seconds => f.write_str("sleep: a number of seconds is wanted"),
-            Self::Wanted(what) => write!(f, "{what} is wanted"),
-            Self::Headers => f.write_str("headers: names and values are strings"),
-        }
-    }
 }
 
 fn bytes(value: Option<Value>) -> Option<Vec<u8>> {

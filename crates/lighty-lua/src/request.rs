@@ -1,7 +1,6 @@
 //! A script's view of a request, implemented by a server module and a FastCGI program.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// The objects of `lighty.r` and `lighty.server` that hold named values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +47,10 @@ impl ScriptValue<'_> {
 
 /// Error of reading or changing a value. The messages are for the script's author, and are
 /// lighttpd's where it has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// The object has no value of this name.
+    #[error("{object}['{name}'] invalid")]
     Unknown {
         /// The object's name below `lighty`.
         object: &'static str,
@@ -58,30 +58,43 @@ pub enum AccessError {
         name: Box<str>,
     },
     /// The body (its name below `lighty`) has no such method or value.
+    #[error("{0} invalid method or param")]
     UnknownOfBody(&'static str),
     /// The attribute does not exist.
+    #[error("couldn't store '{0}' in r.req_attr[]")]
     UnknownAttribute(Box<str>),
     /// The value cannot be changed.
+    #[error("lua table is read-only")]
     ReadOnly,
     /// A counter was set to something other than a number.
+    #[error("a counter is a number")]
     NotANumber,
     /// The request's body was changed before it was collected.
+    #[error("the request's body is not collected")]
     NotCollected,
     /// A value for this attribute contains a NUL.
+    #[error("r.req_attr['{0}'] must not hold a zero byte")]
     ZeroByte(Box<str>),
     /// The path has more `..` than segments before them.
+    #[error("the path {0} leaves its root")]
     LeavesRoot(Box<str>),
     /// The physical path is empty, which would mean the root of the file system.
+    #[error("r.req_attr['physical.path'] must not be empty")]
     NoPath,
     /// The request's target is not a path.
+    #[error("r.req_attr['request.uri']: {0} is not a path")]
     NotAPath(Box<str>),
     /// The scheme is neither http nor https.
+    #[error("r.req_attr['uri.scheme'] must be http or https")]
     Scheme,
     /// The request's method is unknown.
+    #[error("r.req_attr['request.method'] is unknown")]
     Method,
     /// The client's address is not an IP address.
+    #[error("r.req_attr['request.remote-addr'] is not an address")]
     NotAnAddress,
     /// The name or value of a response field would end its line.
+    #[error("a response field holds a line break")]
     LineBreak,
 }
 
@@ -96,31 +109,6 @@ impl AccessError {
         Self::UnknownAttribute(String::from_utf8_lossy(name).into())
     }
 }
-
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { object, name } => write!(f, "{object}['{name}'] invalid"),
-            Self::UnknownOfBody(body) => write!(f, "{body} invalid method or param"),
-            Self::UnknownAttribute(name) => write!(f, "couldn't store '{name}' in r.req_attr[]"),
-            Self::ReadOnly => f.write_str("lua table is read-only"),
-            Self::NotANumber => f.write_str("a counter is a number"),
-            Self::NotCollected => f.write_str("the request's body is not collected"),
-            Self::ZeroByte(name) => write!(f, "r.req_attr['{name}'] must not hold a zero byte"),
-            Self::LeavesRoot(path) => write!(f, "the path {path} leaves its root"),
-            Self::NoPath => f.write_str("r.req_attr['physical.path'] must not be empty"),
-            Self::NotAPath(uri) => write!(f, "r.req_attr['request.uri']: {uri} is not a path"),
-            Self::Scheme => f.write_str("r.req_attr['uri.scheme'] must be http or https"),
-            Self::Method => f.write_str("r.req_attr['request.method'] is unknown"),
-            Self::NotAnAddress => {
-                f.write_str("r.req_attr['request.remote-addr'] is not an address")
-            }
-            Self::LineBreak => f.write_str("a response field holds a line break"),
-        }
-    }
-}
-
-impl std::error::Error for AccessError {}
 
 /// A piece of a response's body.
 #[derive(Clone, Debug, PartialEq, Eq)]

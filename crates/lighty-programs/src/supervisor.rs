@@ -12,10 +12,10 @@ mod worker;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use lighty_io::clock::Clock;
 use lighty_io::listen::{BindSpec, BoundSocket, ProgramSocket};
@@ -113,43 +113,27 @@ enum WorkerOrder {
 }
 
 /// Reason why a worker was not replaced.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum ReplaceError {
     /// The new worker could not be started.
+    #[error("{0}")]
     Start(io::Error),
     /// The new worker ended before it had settled: process id and exit.
+    #[error("the new process {0} {words}", words = worker::words(.1))]
     Ended(i32, io::Result<Exit>),
+    #[error("the supervisor is stopping")]
     Stopping,
 }
 
-impl fmt::Display for ReplaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start(error) => error.fmt(f),
-            Self::Ended(pid, ended) => write!(f, "the new process {pid} {}", worker::words(ended)),
-            Self::Stopping => f.write_str("the supervisor is stopping"),
-        }
-    }
-}
-
 /// Reason why a rolling restart was not completed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum RestartError {
     /// Another restart is in progress.
+    #[error("workers are being replaced already")]
     Busy,
     /// A worker was not replaced.
+    #[error("rolling restart given up after {done} of {count}: {why}")]
     GivenUp { done: usize, count: usize, why: ReplaceError },
-}
-
-impl fmt::Display for RestartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("workers are being replaced already"),
-            Self::GivenUp { done, count, why } => {
-                write!(f, "rolling restart given up after {done} of {count}: {why}")
-            }
-        }
-    }
 }
 
 /// Runs the supervisor until SIGTERM or SIGINT. Call before there are threads.
@@ -173,24 +157,15 @@ pub fn run(options: SupervisorOptions) -> io::Result<()> {
 }
 
 /// Reason why a running supervisor did not carry out a request.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Its control socket at this path cannot be reached.
+    #[error("{path}: {1}", path = .0.display())]
     Unreachable(PathBuf, io::Error),
     /// It refuses, with this message.
+    #[error("{0}")]
     Refused(String),
 }
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Refused(words) => f.write_str(words),
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
 
 /// Sends a request to a running supervisor: `restart` or `status`. Returns its reply.
 ///

@@ -1,6 +1,5 @@
 //! Certificates that the server obtains by itself (ACME), as configured.
 
-use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -393,50 +392,31 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
 }
 
 /// Errors in the configuration of certificates.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Unwanted {
+    #[error("acme.activate needs acme.names: no condition `$HTTP[\"host\"] == \"…\"` says them")]
     NoNames,
+    #[error("acme.activate: {0}")]
     Name(CertificateSpecError),
+    #[error("acme.activate and ssl.pemfile stand in one block: whose certificate is it?")]
     TwoSources,
+    #[error("two certificates begin with {0}: their names or options differ")]
     Twice(String),
+    #[error("acme.challenge = \"dns-01\" needs acme.dns-hook")]
     NoHook,
+    #[error("acme.on-demand-ask and acme.on-demand-names need acme.activate = \"enable\"")]
     Inactive,
+    #[error("{0} needs acme.challenge = \"dns-01\" and acme.dns-hook")]
     Wildcard(String),
+    #[error(
+        "{0}: control over an address is not proven by DNS: acme.challenge has to be \
+         \"http-01\" or \"tls-alpn-01\""
+    )]
     AddressInDns(String),
+    #[error("acme.eab-kid and acme.eab-hmac-file belong together")]
     HalfAnAccount,
+    #[error("acme.eab-hmac-file: {0}: {1}")]
     AccountFile(String, io::Error),
-}
-
-impl fmt::Display for Unwanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNames => f.write_str(
-                "acme.activate needs acme.names: no condition `$HTTP[\"host\"] == \"…\"` says them",
-            ),
-            Self::Name(why) => write!(f, "acme.activate: {why}"),
-            Self::TwoSources => f.write_str(
-                "acme.activate and ssl.pemfile stand in one block: whose certificate is it?",
-            ),
-            Self::Twice(name) => {
-                write!(f, "two certificates begin with {name}: their names or options differ")
-            }
-            Self::Inactive => f.write_str(
-                "acme.on-demand-ask and acme.on-demand-names need acme.activate = \"enable\"",
-            ),
-            Self::NoHook => f.write_str("acme.challenge = \"dns-01\" needs acme.dns-hook"),
-            Self::Wildcard(name) => {
-                write!(f, "{name} needs acme.challenge = \"dns-01\" and acme.dns-hook")
-            }
-            Self::AddressInDns(text) => write!(
-                f,
-                "{text}: control over an address is not proven by DNS: acme.challenge has to be \
-                 \"http-01\" or \"tls-alpn-01\""
-            ),
-            Self::HalfAnAccount => {
-                f.write_str("acme.eab-kid and acme.eab-hmac-file belong together")
-            }
-            Self::AccountFile(file, error) => write!(f, "acme.eab-hmac-file: {file}: {error}"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Shows and changes the certificates that servers of a configuration obtain by themselves.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -17,35 +17,24 @@ use lighty_io::tls::{CertificateFacts, TlsError, examine};
 use crate::acme;
 
 /// Errors of commands that show or change certificates.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The configuration has no certificate of this name.
+    #[error("{0}: the configuration asks for no certificate of this name")]
     Unknown(String),
     /// The store cannot be read or written.
+    #[error("{0}")]
     Store(io::Error),
     /// The certificate is not in the store.
+    #[error("{0}: the store has no certificate of this name")]
     Missing(String),
     /// The options for certificates are invalid; the message names the fault.
+    #[error("{0}")]
     Options(String),
     /// An authority refused or failed to do the request.
+    #[error("{0}: {1}")]
     Authority(String, OrderError),
 }
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => {
-                write!(f, "{name}: the configuration asks for no certificate of this name")
-            }
-            Self::Store(error) => error.fmt(f),
-            Self::Missing(name) => write!(f, "{name}: the store has no certificate of this name"),
-            Self::Options(why) => f.write_str(why),
-            Self::Authority(subject, why) => write!(f, "{subject}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for CertificateError {}
 
 /// A certificate, and its files as far as they exist.
 struct Known {

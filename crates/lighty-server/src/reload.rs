@@ -41,16 +41,9 @@ pub struct Loaded {
 }
 
 /// All reasons against a reload, as they are printed. Nothing has changed then.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Refusal(pub String);
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Reads the configuration again.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;

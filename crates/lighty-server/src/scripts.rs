@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -72,15 +72,19 @@ struct Trial {
 }
 
 /// Reasons why a script cannot be tried, or failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// There is no memory for Lua.
+    #[error("{0}")]
     NoState(LuaError),
     /// The file of this path cannot be read.
+    #[error("{path}: {1}", path = .0.display())]
     Unreadable(PathBuf, io::Error),
     /// The file is not Lua.
+    #[error("{0}")]
     Load(LoadError),
     /// The script failed or was stopped.
+    #[error("{why}")]
     Failed {
         /// Its effects until then.
         did: String,
@@ -88,19 +92,6 @@ pub enum ScriptError {
         why: String,
     },
 }
-
-impl fmt::Display for ScriptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoState(error) => error.fmt(f),
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Load(error) => error.fmt(f),
-            Self::Failed { why, .. } => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for ScriptError {}
 
 impl From<LuaError> for ScriptError {
     fn from(error: LuaError) -> Self {

@@ -68,26 +68,17 @@ pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> 
 }
 
 /// Error in a command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Wrong {
     /// It has another form.
+    #[error(
+        "usage: http_load [-checksum] [-verbose] [-timeout SECONDS] ( -parallel N | -rate N ) \
+         ( -fetches N | -seconds N ) URL_FILE"
+    )]
     Form,
     /// It has an option without an equivalent.
+    #[error("{0} is an option of http_load that lighty has not")]
     Missing(&'static str),
-}
-
-impl std::fmt::Display for Wrong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Form => f.write_str(
-                "usage: http_load [-checksum] [-verbose] [-timeout SECONDS] \
-                 ( -parallel N | -rate N ) ( -fetches N | -seconds N ) URL_FILE",
-            ),
-            Self::Missing(name) => {
-                write!(f, "{name} is an option of http_load that lighty has not")
-            }
-        }
-    }
 }
 
 #[cfg(test)]

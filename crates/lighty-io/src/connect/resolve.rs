@@ -109,33 +109,24 @@ pub struct LookupResult {
 }
 
 /// Reason for a failed look-up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// The name servers report that the name does not exist, or has no records of this type.
+    #[error("no such name: {0}")]
     NoSuchName(String),
     /// No name server replied in time (`timeout_ms`).
+    #[error("no name server answered in time")]
     Timeout,
     /// The name is invalid: a label is too long, for example.
+    #[error("not a name: {0}")]
     BadName(String),
     /// Any other error of a name server or of the network.
+    #[error("look-up failed: {0}")]
     Failed(String),
     /// [`QUESTIONS_MAX`] look-ups are already in progress.
+    #[error("{QUESTIONS_MAX} look-ups are under way already")]
     Busy,
 }
-
-impl fmt::Display for ResolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ResolveError::NoSuchName(text) => write!(f, "no such name: {text}"),
-            ResolveError::Timeout => f.write_str("no name server answered in time"),
-            ResolveError::BadName(text) => write!(f, "not a name: {text}"),
-            ResolveError::Failed(text) => write!(f, "look-up failed: {text}"),
-            ResolveError::Busy => write!(f, "{QUESTIONS_MAX} look-ups are under way already"),
-        }
-    }
-}
-
-impl std::error::Error for ResolveError {}
 
 /// Address families to look up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,9 +10,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::task::{Context, Poll};
-use std::{fmt, io};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::fs::OFlags;
@@ -67,41 +67,36 @@ enum CompletionStep {
 }
 
 /// Reason for not using a ring, for the operator.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum RingError {
+    #[error("io_uring_setup: {0}{hint}", hint = setup_hint(.0))]
     Setup(io::Error),
+    #[error("io_uring_register: {0}")]
     Register(io::Error),
     /// The kernel's ring lacks this operation.
+    #[error("io_uring of this kernel cannot {0}")]
     Lacks(&'static str),
     /// The trial operation could not be queued.
+    #[error("io_uring: the submission queue is full")]
     Full,
+    #[error("io_uring_enter: {0}")]
     Enter(io::Error),
     /// The trial operation did not complete.
+    #[error("io_uring: the trial operation did not complete")]
     Trial,
+    #[error("watching the ring: {0}")]
     Watch(io::Error),
 }
 
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setup(error) => {
-                let hint = match error.raw_os_error() {
-                    Some(libc::EPERM | libc::EACCES) => {
-                        " (blocked by a container runtime, or by sysctl kernel.io_uring_disabled)"
-                    }
-                    Some(libc::ENOSYS) => " (this kernel has none)",
-                    Some(libc::ENOMEM) => " (too little memory may be locked: ulimit -l)",
-                    _ => "",
-                };
-                write!(f, "io_uring_setup: {error}{hint}")
-            }
-            Self::Register(error) => write!(f, "io_uring_register: {error}"),
-            Self::Lacks(operation) => write!(f, "io_uring of this kernel cannot {operation}"),
-            Self::Full => f.write_str("io_uring: the submission queue is full"),
-            Self::Enter(error) => write!(f, "io_uring_enter: {error}"),
-            Self::Trial => f.write_str("io_uring: the trial operation did not complete"),
-            Self::Watch(error) => write!(f, "watching the ring: {error}"),
+/// Advice for the operator about an error of `io_uring_setup`.
+fn setup_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            " (blocked by a container runtime, or by sysctl kernel.io_uring_disabled)"
         }
+        Some(libc::ENOSYS) => " (this kernel has none)",
+        Some(libc::ENOMEM) => " (too little memory may be locked: ulimit -l)",
+        _ => "",
     }
 }
 

@@ -1,7 +1,6 @@
 //! Listening sockets created for another program, as by spawn-fcgi: the program gets the socket as
 //! its standard input (FastCGI 1.0, section 2.2).
 
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -34,46 +33,33 @@ pub struct ProgramSocket {
 }
 
 /// The step that failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProgramSocketError {
     /// Something accepts connections on the unix socket.
+    #[error("socket is already in use, can't spawn")]
     InUse,
     /// The path of the unix socket is a file of another kind, which is left alone.
+    #[error("removing old socket failed: the path is a file and not a socket")]
     NotASocket,
     /// The socket of an earlier program cannot be removed.
+    #[error("removing old socket failed: {}", crate::os_text(.0))]
     RemoveOld(io::Error),
     /// The socket cannot be created.
+    #[error("couldn't create socket: {}", crate::os_text(.0))]
     Create(io::Error),
     /// The address cannot be bound.
+    #[error("bind failed: {}", crate::os_text(.0))]
     Bind(io::Error),
     /// The unix socket's owner cannot be set.
+    #[error("couldn't chown socket: {}", crate::os_text(.0))]
     Chown(io::Error),
     /// The unix socket's access bits cannot be set.
+    #[error("couldn't chmod socket: {}", crate::os_text(.0))]
     Chmod(io::Error),
     /// Listening failed.
+    #[error("listen failed: {}", crate::os_text(.0))]
     Listen(io::Error),
 }
-
-impl fmt::Display for ProgramSocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse => f.write_str("socket is already in use, can't spawn"),
-            Self::NotASocket => {
-                f.write_str("removing old socket failed: the path is a file and not a socket")
-            }
-            Self::RemoveOld(error) => {
-                write!(f, "removing old socket failed: {}", crate::os_text(error))
-            }
-            Self::Create(error) => write!(f, "couldn't create socket: {}", crate::os_text(error)),
-            Self::Bind(error) => write!(f, "bind failed: {}", crate::os_text(error)),
-            Self::Chown(error) => write!(f, "couldn't chown socket: {}", crate::os_text(error)),
-            Self::Chmod(error) => write!(f, "couldn't chmod socket: {}", crate::os_text(error)),
-            Self::Listen(error) => write!(f, "listen failed: {}", crate::os_text(error)),
-        }
-    }
-}
-
-impl std::error::Error for ProgramSocketError {}
 
 impl ProgramSocket {
     /// Binds and listens. The socket blocks, as programs expect.

@@ -16,18 +16,23 @@ pub enum BindSpec {
 }
 
 /// Error in an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindSpecError {
     /// The text is empty.
+    #[error("the address is empty")]
     Empty,
     /// The port is missing.
+    #[error("the address has no port")]
     NoPort,
     /// The port is not a number up to 65535.
+    #[error("\"{0}\" is not a port (0 to 65535)")]
     BadPort(String),
     /// Neither an IPv4 address, nor an IPv6 address in brackets. Only [`BindSpec::look_up`] accepts
     /// names.
+    #[error("\"{0}\" is not an address: expected 1.2.3.4:80, :80, [::1]:80 or /path")]
     BadAddress(String),
     /// sun_path has 108 bytes, one of which ends it.
+    #[error("the path of a unix socket has at most {UNIX_PATH_BYTES_MAX} bytes, not {0}")]
     PathTooLong(usize),
 }
 
@@ -158,26 +163,6 @@ impl fmt::Display for BindSpec {
         }
     }
 }
-
-impl fmt::Display for BindSpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BindSpecError::Empty => write!(f, "the address is empty"),
-            BindSpecError::NoPort => write!(f, "the address has no port"),
-            BindSpecError::BadPort(port) => write!(f, "\"{port}\" is not a port (0 to 65535)"),
-            BindSpecError::BadAddress(text) => write!(
-                f,
-                "\"{text}\" is not an address: expected 1.2.3.4:80, :80, [::1]:80 or /path"
-            ),
-            BindSpecError::PathTooLong(bytes) => write!(
-                f,
-                "the path of a unix socket has at most {UNIX_PATH_BYTES_MAX} bytes, not {bytes}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BindSpecError {}
 
 #[cfg(test)]
 mod tests {

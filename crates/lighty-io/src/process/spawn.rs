@@ -180,21 +180,14 @@ impl ExitWatch {
 }
 
 /// A program that did not start; the inner error of [`Child::spawn`]'s error.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {}: {error}", .path.display())]
 pub struct NotStarted {
     /// The program's path as it was given.
     pub path: PathBuf,
     /// The system's error.
     pub error: io::Error,
 }
-
-impl fmt::Display for NotStarted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot start {}: {}", self.path.display(), self.error)
-    }
-}
-
-impl std::error::Error for NotStarted {}
 
 /// Polling interval for a child without a pidfd, in milliseconds.
 const ASK_MS: u64 = 50;

@@ -1,6 +1,5 @@
 //! Client certificates: requested, verified, and accepted or refused (`ssl.verifyclient.*`).
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -126,16 +125,9 @@ impl ClientAuth {
 }
 
 /// The chain is longer than [`ClientAuthOptions::depth`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("certificate chain too long")]
 struct ChainTooLong;
-
-impl fmt::Display for ChainTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("certificate chain too long")
-    }
-}
-
-impl std::error::Error for ChainTooLong {}
 
 fn words(error: &Error) -> String {
     match error {

@@ -1,6 +1,5 @@
 //! The handshake as a client, for connections that this server opened.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -27,36 +26,27 @@ pub struct ServerInfo {
 }
 
 /// Reason for a failed handshake with a server.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServerFault {
     /// The connection broke.
+    #[error("{0}")]
     Io(io::Error),
     /// The server closed the connection.
+    #[error("it closed the connection in the handshake")]
     Closed,
     /// The server does not speak TLS.
+    #[error("it speaks clear text")]
     ClearText,
     /// Its certificate is not trusted; the message continues "its certificate".
+    #[error("its certificate {0}")]
     Untrusted(String),
     /// It aborted with this alert.
+    #[error("it refused the handshake: {0}")]
     Refused(String),
     /// It violated the protocol, or has no parameters in common with us.
+    #[error("{0}")]
     Unfit(String),
 }
-
-impl fmt::Display for ServerFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Closed => f.write_str("it closed the connection in the handshake"),
-            Self::ClearText => f.write_str("it speaks clear text"),
-            Self::Untrusted(why) => write!(f, "its certificate {why}"),
-            Self::Refused(alert) => write!(f, "it refused the handshake: {alert}"),
-            Self::Unfit(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for ServerFault {}
 
 impl Stream {
     /// Performs the TLS handshake on the connection, as the client.

@@ -1,6 +1,5 @@
 //! PEM files: certificates, keys, trust anchors and revocation lists.
 
-use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -35,23 +34,15 @@ impl PairFiles {
 }
 
 /// Reason why a certificate and its key cannot be loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {
     /// The certificate's file is the cause.
+    #[error("{0}")]
     Chain(TlsError),
     /// The key's file is the cause, or the key does not belong to the certificate.
+    #[error("{0}")]
     Key(TlsError),
 }
-
-impl fmt::Display for PairError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Chain(why) | Self::Key(why) => fmt::Display::fmt(why, f),
-        }
-    }
-}
-
-impl std::error::Error for PairError {}
 
 impl From<PairError> for TlsError {
     fn from(error: PairError) -> Self {

@@ -6,7 +6,6 @@
 //! of [`TunnelMeter::active_ms`] may shut its ends down.
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -51,24 +50,14 @@ pub struct TunnelMeter {
 }
 
 /// Error of a tunnel.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{side:?} side of the tunnel: {error}")]
 pub struct TunnelError {
     /// The connection that failed.
     pub side: Side,
     /// The error it reported.
+    #[source]
     pub error: io::Error,
-}
-
-impl fmt::Display for TunnelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} side of the tunnel: {}", self.side, self.error)
-    }
-}
-
-impl std::error::Error for TunnelError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 /// Result of a tunnel with an idle limit.

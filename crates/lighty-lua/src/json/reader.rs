@@ -2,7 +2,6 @@
 //! escapes. Accepts exactly RFC 8259 in UTF-8.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use super::{DEPTH_MAX, VALUES_MAX};
 use crate::lib_c::quoting::code_unit;
@@ -33,7 +32,8 @@ pub enum JsonPiece<'a> {
 }
 
 /// Reason for refusing a text, and its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why} at byte {}", .at + 1)]
 pub struct JsonError {
     /// The rule or limit that it breaks.
     pub why: Why,
@@ -42,40 +42,32 @@ pub struct JsonError {
 }
 
 /// Error in a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// It ends too early.
+    #[error("the text ends too soon")]
     Torn,
     /// A character that is not permitted here.
+    #[error("unexpected character")]
     Unexpected,
     /// An invalid number, or one that is too large.
+    #[error("invalid number")]
     Number,
     /// An invalid escape, or half a surrogate pair.
+    #[error("invalid escape in a string")]
     Escape,
     /// A control character in a string.
+    #[error("control character in a string")]
     Control,
     /// Bytes that are not UTF-8.
+    #[error("the text is not UTF-8")]
     Utf8,
     /// More than [`DEPTH_MAX`] nested arrays and objects.
+    #[error("arrays and objects nested deeper than {DEPTH_MAX}")]
     Depth,
     /// More than [`VALUES_MAX`] values.
+    #[error("more than {VALUES_MAX} values")]
     Values,
-}
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.why {
-            Why::Torn => f.write_str("the text ends too soon")?,
-            Why::Unexpected => f.write_str("unexpected character")?,
-            Why::Number => f.write_str("invalid number")?,
-            Why::Escape => f.write_str("invalid escape in a string")?,
-            Why::Control => f.write_str("control character in a string")?,
-            Why::Utf8 => f.write_str("the text is not UTF-8")?,
-            Why::Depth => write!(f, "arrays and objects nested deeper than {DEPTH_MAX}")?,
-            Why::Values => write!(f, "more than {VALUES_MAX} values")?,
-        }
-        write!(f, " at byte {}", self.at + 1)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! A file that is reloaded when it changes, never on an event loop.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, io};
 
 use lighty_io::file::small_file::{SmallFile, Stamp};
 
@@ -16,16 +16,11 @@ pub(super) const FRESH_MS: u64 = 1000;
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The file cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
 pub(super) struct StoreError {
     path: Arc<str>,
     error: io::Error,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.error)
-    }
 }
 
 /// Contents of a file, with a generation that changes when they do.

@@ -1,9 +1,9 @@
 //! Response bodies made from the pieces of a script.
 
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::{fmt, io};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
@@ -67,16 +67,11 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
 const PIECES_AT_ONCE: usize = 64;
 
 /// A file that a script names in a body and that cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", String::from_utf8_lossy(.path))]
 pub(super) struct PieceError {
     path: Vec<u8>,
     error: io::Error,
-}
-
-impl fmt::Display for PieceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", String::from_utf8_lossy(&self.path), self.error)
-    }
 }
 
 /// Makes the pieces that a script set the response's body, and opens the files that they name.

@@ -1,6 +1,5 @@
 //! Requests that scripts make: to this server's own URLs, to backends and to hosts.
 
-use std::fmt;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -125,18 +124,12 @@ async fn response(ex: &Exchange, mut part: Exchange) -> Reply {
 }
 
 /// Reasons for which a script does not get a response's body.
+#[derive(Debug, thiserror::Error)]
 enum BodyError {
+    #[error("{0}")]
     Broken(FaultReport),
+    #[error("the response exceeds magnet.max-memory")]
     TooLong,
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(report) => report.fmt(f),
-            Self::TooLong => f.write_str("the response exceeds magnet.max-memory"),
-        }
-    }
 }
 
 async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, BodyError> {

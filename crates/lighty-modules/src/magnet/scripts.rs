@@ -1,8 +1,8 @@
 //! Cache of a worker's compiled scripts. A script is compiled again when the stat cache reports a
 //! change of its file.
 
+use std::io;
 use std::rc::Rc;
-use std::{fmt, io};
 
 use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
@@ -24,30 +24,23 @@ pub(super) struct Scripts {
 }
 
 /// Reasons for which a script cannot run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ScriptError {
     /// There is no memory for Lua.
+    #[error("no Lua state")]
     NoState,
     /// The file of this path cannot be read.
+    #[error("{0}: {1}")]
     Unreadable(Box<str>, io::Error),
     /// No thread is available for compiling.
+    #[error("cannot be compiled: {0}")]
     NoThread(io::Error),
     /// It is not Lua.
+    #[error("{0}")]
     Load(LoadError),
     /// Lua cannot begin a run of it.
+    #[error("{0}")]
     Start(LuaError),
-}
-
-impl fmt::Display for ScriptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoState => f.write_str("no Lua state"),
-            Self::Unreadable(path, error) => write!(f, "{path}: {error}"),
-            Self::NoThread(error) => write!(f, "cannot be compiled: {error}"),
-            Self::Load(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-        }
-    }
 }
 
 impl ScriptError {

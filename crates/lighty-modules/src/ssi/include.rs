@@ -15,35 +15,29 @@ use super::page::SsiPage;
 use super::shared::{Fatal, Within};
 
 /// Reasons for which a named file or URL cannot be used.
+#[derive(Debug, thiserror::Error)]
 enum Unusable {
+    #[error("no URL")]
     NoUrl,
+    #[error("it is no URL")]
     NotAUrl,
     /// The URL's response has this status.
+    #[error("answered {0}")]
     Answered(u16),
     /// The URL's response does not come from a file.
+    #[error("it is no file")]
     NoFile,
     /// The name leads outside of the page's directory.
+    #[error("it is not beneath the page's directory")]
     Outside,
+    #[error("no document root")]
     NoDocumentRoot,
+    #[error("{0}")]
     Unreadable(io::Error),
+    #[error("{}", protected_files::WORDS)]
     Protected,
+    #[error("not a regular file")]
     NotRegular,
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoUrl => f.write_str("no URL"),
-            Self::NotAUrl => f.write_str("it is no URL"),
-            Self::Answered(status) => write!(f, "answered {status}"),
-            Self::NoFile => f.write_str("it is no file"),
-            Self::Outside => f.write_str("it is not beneath the page's directory"),
-            Self::NoDocumentRoot => f.write_str("no document root"),
-            Self::Unreadable(error) => error.fmt(f),
-            Self::Protected => f.write_str(protected_files::WORDS),
-            Self::NotRegular => f.write_str("not a regular file"),
-        }
-    }
 }
 
 /// A file or URL named by a command, as shown in the log.

@@ -1,10 +1,10 @@
 //! `exec`: inserts the output of a shell command into the page.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{fmt, io};
 
 use lighty_core::ErrorOutput;
 use lighty_core::log::Level;
@@ -17,25 +17,19 @@ use super::page_context::PageContext;
 const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 
 /// Reasons for which a command has no output.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ExecError {
     /// `ssi.max-processes` is reached.
+    #[error("ssi.max-processes = {0} is reached")]
     Processes(usize),
     /// `ssi.exec-timeout` is exceeded; in seconds.
+    #[error("ssi.exec-timeout = {0} ran out")]
     Timeout(u64),
     /// `ssi.exec-max-output` is exceeded; in KB.
+    #[error("more than ssi.exec-max-output = {0}")]
     Output(usize),
+    #[error("{0}")]
     Io(io::Error),
-}
-
-impl fmt::Display for ExecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Processes(max) => write!(f, "ssi.max-processes = {max} is reached"),
-            Self::Timeout(seconds) => write!(f, "ssi.exec-timeout = {seconds} ran out"),
-            Self::Output(kbytes) => write!(f, "more than ssi.exec-max-output = {kbytes}"),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Runs a command in the page's directory with the variables of the request, and returns its

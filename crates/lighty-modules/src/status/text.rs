@@ -303,7 +303,7 @@ struct ConnectionRow<'a> {
 }
 
 impl<'a> ConnectionRow<'a> {
-    fn of((worker, connection): (usize, &'a Connection)) -> Self {
+    fn of((worker, connection): (usize, &'a ConnectionReport)) -> Self {
         Self {
             worker,
             connection: connection.number,

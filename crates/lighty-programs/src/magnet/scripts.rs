@@ -1,7 +1,6 @@
 //! Compiled scripts by path. One `stat` per request detects changes of a file.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,21 +16,14 @@ use super::output;
 use crate::app::Response;
 
 /// Reason why a module cannot be run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ModuleError {
     /// The file cannot be read.
+    #[error("{}", lighty_io::os_text(.0))]
     Read(io::Error),
     /// The file is not valid Lua.
+    #[error("{0}")]
     Load(LoadError),
-}
-
-impl fmt::Display for ModuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => f.write_str(&lighty_io::os_text(error)),
-            Self::Load(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Compiled scripts, and the modules that they require.

@@ -2,7 +2,6 @@
 //! word that is not an option is the program.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -59,15 +58,19 @@ pub(super) enum Asked {
 }
 
 /// Error in the command line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Misuse {
     /// There are no arguments.
+    #[error("no options")]
     Empty,
     /// Unknown option.
+    #[error("invalid option -- '{0}'")]
     Unknown(char),
     /// An option without its value.
+    #[error("option requires an argument -- '{0}'")]
     Valueless(char),
     /// An invalid value or combination.
+    #[error("{0}")]
     Wrong(Wrong),
 }
 
@@ -78,51 +81,26 @@ impl Misuse {
     }
 }
 
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("no options"),
-            Self::Unknown(letter) => write!(f, "invalid option -- '{letter}'"),
-            Self::Valueless(letter) => write!(f, "option requires an argument -- '{letter}'"),
-            Self::Wrong(wrong) => wrong.fmt(f),
-        }
-    }
-}
-
 /// An invalid value or combination.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Wrong {
+    #[error("no FastCGI application given")]
     NoProgram,
+    #[error("no socket given (use either -p or -s)")]
     NoSocket,
+    #[error("either a Unix domain socket or a TCP-port, but not both")]
     TwoSockets,
+    #[error("path of the Unix domain socket is too long")]
     PathTooLong,
+    #[error("'{0}' is not a valid IP address")]
     NotAnAddress(String),
-    Number {
-        what: &'static str,
-        text: String,
-    },
+    #[error("invalid {what}: {text}")]
+    Number { what: &'static str, text: String },
     /// A number above [`FORKS_MAX`].
+    #[error("invalid children count: {0} (limit: {FORKS_MAX})")]
     TooMany(u32),
+    #[error("invalid mode: {0} (octal, such as 0660)")]
     Mode(String),
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProgram => f.write_str("no FastCGI application given"),
-            Self::NoSocket => f.write_str("no socket given (use either -p or -s)"),
-            Self::TwoSockets => {
-                f.write_str("either a Unix domain socket or a TCP-port, but not both")
-            }
-            Self::PathTooLong => f.write_str("path of the Unix domain socket is too long"),
-            Self::NotAnAddress(text) => write!(f, "'{text}' is not a valid IP address"),
-            Self::Number { what, text } => write!(f, "invalid {what}: {text}"),
-            Self::TooMany(count) => {
-                write!(f, "invalid children count: {count} (limit: {FORKS_MAX})")
-            }
-            Self::Mode(text) => write!(f, "invalid mode: {text} (octal, such as 0660)"),
-        }
-    }
 }
 
 /// The parsed options.

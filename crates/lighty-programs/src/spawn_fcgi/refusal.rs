@@ -1,52 +1,38 @@
 //! Errors that prevent a start, in the words of spawn-fcgi.
 
+use std::io;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use lighty_io::listen::ProgramSocketError;
 use lighty_io::os_text;
 
 /// Reason why no program was started, or why the pid file is incomplete.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
+    #[error("chdir('{}') failed: {}", .0.display(), os_text(.1))]
     Directory(PathBuf, io::Error),
+    #[error("chroot('{}') failed: {}", .0.display(), os_text(.1))]
     Chroot(PathBuf, io::Error),
+    #[error("can't find user name {0}")]
     User(String),
+    #[error("can't find group name {0}")]
     Group(String),
     /// Programs are not started as root.
+    #[error("I will not set uid to 0")]
     RootUser,
+    #[error("I will not set gid to 0")]
     RootGroup,
+    #[error("{0}")]
     Identity(io::Error),
+    #[error("{0}")]
     Listen(ProgramSocketError),
+    #[error("{0}")]
     Duplicate(io::Error),
     /// The pid file is a device, a directory or similar.
+    #[error("PID-file exists and isn't regular file: '{}'", .0.display())]
     PidFileKind(PathBuf),
+    #[error("opening PID-file '{}' failed: {}", .0.display(), os_text(.1))]
     OpenPidFile(PathBuf, io::Error),
+    #[error("writing pid file failed: {}", os_text(.0))]
     WritePidFile(io::Error),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory(path, error) => {
-                write!(f, "chdir('{}') failed: {}", path.display(), os_text(error))
-            }
-            Self::Chroot(path, error) => {
-                write!(f, "chroot('{}') failed: {}", path.display(), os_text(error))
-            }
-            Self::User(name) => write!(f, "can't find user name {name}"),
-            Self::Group(name) => write!(f, "can't find group name {name}"),
-            Self::RootUser => f.write_str("I will not set uid to 0"),
-            Self::RootGroup => f.write_str("I will not set gid to 0"),
-            Self::Identity(error) | Self::Duplicate(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::PidFileKind(path) => {
-                write!(f, "PID-file exists and isn't regular file: '{}'", path.display())
-            }
-            Self::OpenPidFile(path, error) => {
-                write!(f, "opening PID-file '{}' failed: {}", path.display(), os_text(error))
-            }
-            Self::WritePidFile(error) => write!(f, "writing pid file failed: {}", os_text(error)),
-        }
-    }
 }

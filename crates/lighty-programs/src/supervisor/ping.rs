@@ -1,6 +1,5 @@
 //! Pings: a FastCGI message to the workers' socket, which any worker may answer.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -18,32 +17,23 @@ use super::Ping;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Reason why a ping failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum PingFault {
     /// The connection failed or broke.
+    #[error("{0}")]
     Talk(io::Error),
     /// Time-out: all workers are busy or hang.
+    #[error("no answer within {timeout_s} s (limit: --ping-timeout)")]
     Timeout { timeout_s: u64 },
     /// The connection closed, or the request ended, without an answer.
+    #[error("closed without an answer")]
     Closed,
     /// The answer is longer than [`ANSWER_BYTES_MAX`].
+    #[error("an answer of more than {ANSWER_BYTES_MAX} bytes")]
     TooLong,
     /// The answer is not FastCGI.
+    #[error("no FastCGI: {0}")]
     Protocol(FastcgiFault),
-}
-
-impl fmt::Display for PingFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Talk(error) => error.fmt(f),
-            Self::Timeout { timeout_s } => {
-                write!(f, "no answer within {timeout_s} s (limit: --ping-timeout)")
-            }
-            Self::Closed => f.write_str("closed without an answer"),
-            Self::TooLong => write!(f, "an answer of more than {ANSWER_BYTES_MAX} bytes"),
-            Self::Protocol(fault) => write!(f, "no FastCGI: {fault}"),
-        }
-    }
 }
 
 /// Sends a ping and waits for the answer.

@@ -257,16 +257,9 @@ fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, SecondsError> 
 }
 
 /// The error of a text that is not a number of seconds in this range.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("expected {least} to {most} seconds, such as 0.5")]
 struct SecondsError {
     least: f64,
     most: f64,
 }
-
-impl std::fmt::Display for SecondsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "expected {} to {} seconds, such as 0.5", self.least, self.most)
-    }
-}
-
-impl std::error::Error for SecondsError {}

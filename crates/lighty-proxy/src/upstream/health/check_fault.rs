@@ -1,6 +1,5 @@
 //! Faults of a checked backend.
 
-use std::fmt;
 use std::io;
 
 use lighty_io::tls::ServerFault;
@@ -9,55 +8,51 @@ use lighty_io::tls::ServerFault;
 pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
 /// Reason for a failed check.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckFault {
     /// The connection could not be opened.
+    #[error("connect: {0}")]
     Connect(io::Error),
     /// The TLS handshake failed.
+    #[error("TLS: {0}")]
     Tls(ServerFault),
     /// The connection broke.
+    #[error("connection: {0}")]
     Talk(io::Error),
     /// The check as a whole took longer than its `timeout`.
+    #[error("no answer within {timeout_ms} ms (timeout)")]
     Timeout { timeout_ms: u64 },
     /// The connection closed before a complete response.
+    #[error("closed before it answered")]
     Closed,
     /// The response is longer than [`RESPONSE_BYTES_MAX`].
+    #[error("a response of more than {RESPONSE_BYTES_MAX} bytes")]
     TooLong,
     /// The response does not follow the protocol.
+    #[error("answer: {0}")]
     Protocol(String),
     /// The status does not count as good.
+    #[error("status {0}")]
     Status(u16),
     /// The status of a gRPC call is not OK.
+    #[error("grpc-status {0}")]
     Grpc(u64),
     /// The status that gRPC's health service reports, if it is not `SERVING`.
+    #[error("{}", serving_status(*.0))]
     NotServing(u64),
     /// The check cannot be sent: the configured target or host is invalid.
+    #[error("question: {0}")]
     Unfit(String),
 }
 
-impl fmt::Display for CheckFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect(error) => write!(f, "connect: {error}"),
-            Self::Tls(fault) => write!(f, "TLS: {fault}"),
-            Self::Talk(error) => write!(f, "connection: {error}"),
-            Self::Timeout { timeout_ms } => write!(f, "no answer within {timeout_ms} ms (timeout)"),
-            Self::Closed => f.write_str("closed before it answered"),
-            Self::TooLong => write!(f, "a response of more than {RESPONSE_BYTES_MAX} bytes"),
-            Self::Protocol(words) => write!(f, "answer: {words}"),
-            Self::Status(code) => write!(f, "status {code}"),
-            Self::Grpc(code) => write!(f, "grpc-status {code}"),
-            Self::NotServing(status) => match status {
-                2 => f.write_str("the service is NOT_SERVING"),
-                3 => f.write_str("the service is unknown (SERVICE_UNKNOWN)"),
-                _ => write!(f, "the serving status is {status}"),
-            },
-            Self::Unfit(words) => write!(f, "question: {words}"),
-        }
+/// Describes a `ServingStatus` of gRPC's health service.
+fn serving_status(status: u64) -> String {
+    match status {
+        2 => "the service is NOT_SERVING".to_owned(),
+        3 => "the service is unknown (SERVICE_UNKNOWN)".to_owned(),
+        _ => format!("the serving status is {status}"),
     }
 }
-
-impl std::error::Error for CheckFault {}
 
 /// Checks that a status is between the first and the last good one.
 pub(super) fn check_status(status: u16, good: (u16, u16)) -> Result<(), CheckFault> {

@@ -50,7 +50,7 @@ use crate::tls::{self, Keeper, Tls};
 use main_loop::{Main, MainLoop, start_main_loop, wait_for_end};
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
-    move |error| BootError(format!("{what}: {error}"))
+    move |error| BootError::Step(what.to_owned(), error)
 }
 
 /// Time limit for the exit of spawned backend processes, including KILL.
@@ -111,8 +111,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().for_each(|text| say(Level::Warning, text));
     warn_of_rights(&global, missing_root, &say);
-    let keeper =
-        Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
+    let keeper = Keeper::start(&log, &global, &tls)?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
@@ -362,7 +361,7 @@ fn bind(
         true => lighty_io::listen::inherited_sockets().map_err(failed("LISTEN_FDS"))?,
         false => Vec::new(),
     };
-    listeners::bind(config, wanted, inherited, workers).map_err(|e| BootError(e.to_string()))
+    Ok(listeners::bind(config, wanted, inherited, workers)?)
 }
 
 /// Starts threads early so that errors surface at start: an unwritable log, a pool without a
@@ -388,7 +387,7 @@ fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs,
 
 fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
     LogWriter::open(error_log::target(server))
-        .map_err(|error| BootError(error_log::failure(server, &error)))
+        .map_err(|error| BootError::Step(error_log::directive(server), error))
 }
 
 fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
@@ -440,12 +439,10 @@ fn start_service(
 /// Loads certificates and keys, which need privileges that are dropped later.
 fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, BootError> {
     let materials = tls::load(config, &Materials::default()).map_err(|problems| {
-        let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-        BootError(words.join("; "))
+        BootError::Certificates(problems.into_iter().map(|problem| problem.message).collect())
     })?;
     prepare_store(config, server, &materials)?;
-    let key_log = tls::open_key_log(config.global(), None);
-    let key_log = key_log.map_err(|error| BootError(error.to_string()))?;
+    let key_log = tls::open_key_log(config.global(), None)?;
     Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })
 }
 
@@ -540,7 +537,7 @@ fn await_workers(
                 blind.extend(unwatched);
             }
             Ok(Ready::Failed(why)) => return Err(why),
-            Err(_) => return Err(BootError("a worker ended while starting".into())),
+            Err(_) => return Err(BootError::WorkerEnded),
         }
     }
     if let Some(why) = blind.first() {

@@ -18,8 +18,8 @@ pub(crate) fn check_database_directories(config: &Config<Settings>) -> Result<()
         let seen_from_here = format!("{}{path}", chroot.unwrap_or_default());
         let directory = Path::new(&seen_from_here).parent().filter(|p| !p.as_os_str().is_empty());
         if !directory.unwrap_or(Path::new(".")).is_dir() {
-            let text = "the directory does not exist";
-            return Err(BootError(format!("webdav.sqlite-db-name = \"{path}\": {text}")));
+            let reason = "the directory does not exist";
+            return Err(BootError::value("webdav.sqlite-db-name", &path, &reason));
         }
     }
     Ok(())

@@ -41,9 +41,7 @@ pub(crate) fn check_document_root(config: &Config<Settings>) -> Result<Option<St
         return Ok(None);
     }
     if root.is_empty() {
-        return Err(BootError(
-            "server.document-root is not set: which directory is to be served?".into(),
-        ));
+        return Err(BootError::NoDocumentRoot);
     }
     // Privileges are dropped and the root is changed before anything is served.
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());

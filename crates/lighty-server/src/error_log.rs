@@ -5,11 +5,14 @@ use lighty_io::log_writer::LogTarget;
 
 /// Returns an error about the error log, with the directive and its value.
 pub(crate) fn failure(server: &ServerSettings, error: &std::io::Error) -> String {
+    format!("{}: {error}", directive(server))
+}
+
+/// Returns the directive that names the error log.
+pub(crate) fn directive(server: &ServerSettings) -> String {
     match &server.errorlog {
-        Some(path) if !server.errorlog_use_syslog => {
-            format!("server.errorlog = \"{path}\": {error}")
-        }
-        _ => format!("server.errorlog: {error}"),
+        Some(path) if !server.errorlog_use_syslog => format!("server.errorlog = \"{path}\""),
+        _ => "server.errorlog".to_owned(),
     }
 }
 

@@ -41,13 +41,14 @@ pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let server = config.global().server.clone();
     if let Err(error) = main_listener(&server) {
-        findings.push(unusable(config.value("server.bind").map(|value| value.span), error.0));
+        findings
+            .push(unusable(config.value("server.bind").map(|value| value.span), error.to_string()));
     }
     let mut names = HashMap::new();
     for socket in config.listen_sockets() {
         match extra_listener(config, &server, &socket.text) {
             Ok(spec) => drop(names.insert(socket.text, spec.to_string())),
-            Err(error) => findings.push(unusable(Some(socket.span), error.0)),
+            Err(error) => findings.push(unusable(Some(socket.span), error.to_string())),
         }
     }
     for socket in config.avoided_sockets() {
@@ -113,7 +114,7 @@ fn extra_listener(
         false => BindSpec::look_up(text, Some(server.default_port()), family(use_ipv6))
             .map_err(|error| error.to_string()),
     };
-    said.map_err(|error| BootError(format!("$SERVER[\"socket\"] == \"{text}\": {error}")))
+    said.map_err(|reason| BootError::Socket(text.to_owned(), reason))
 }
 
 fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {
@@ -132,7 +133,7 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {
     BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
         let with_port = bind.contains(':') && !is_path;
         let hint = if with_port { "; the port belongs into server.port" } else { "" };
-        BootError(format!("server.bind = \"{bind}\": {error}{hint}"))
+        BootError::value("server.bind", &bind, &format_args!("{error}{hint}"))
     })
 }
 

@@ -57,7 +57,7 @@ impl Simulated {
         let upstreams = Arc::new(Registry::default());
         upstreams.start(log.clone());
         let naming = upstreams.name(&configured::upstreams(config))?;
-        let shared = Shared::new(0, naming).map_err(|error| BootError(error.to_string()))?;
+        let shared = Shared::new(0, naming)?;
         let shared = Shared { tls: load_tls(config, &shared.tls)?, ..shared };
         upstreams.trust(Arc::clone(&shared.tls.materials));
         upstreams.commit(&shared.naming);
@@ -137,8 +137,7 @@ impl Simulated {
 /// Loads the certificates of a configuration.
 fn load_tls(config: &Config<Settings>, before: &Tls) -> Result<Tls, BootError> {
     let materials = tls::load(config, &before.materials).map_err(|problems| {
-        let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-        BootError(words.join("; "))
+        BootError::Certificates(problems.into_iter().map(|problem| problem.message).collect())
     })?;
     Ok(Tls { materials: Arc::new(materials), ..before.clone() })
 }

@@ -107,14 +107,13 @@ fn main(setup: Setup) {
         Ok(runtime) => {
             let (ready, live_listeners) = (setup.ready.clone(), setup.live_listeners.clone());
             if let Err(panicked) = runtime.block_on(panics::catch(serve(setup))) {
-                let _ =
-                    ready.send(Ready::Failed(BootError(format!("it panicked at {}", panicked.0))));
+                let _ = ready.send(Ready::Failed(BootError::Panicked(panicked.0)));
                 live_listeners.lose(index);
             }
             runtime.shutdown_background();
         }
         Err(error) => {
-            let why = BootError(format!("starting the event loop: {error}"));
+            let why = BootError::Step("starting the event loop".to_owned(), error);
             let _ = setup.ready.send(Ready::Failed(why));
         }
     }
@@ -233,7 +232,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     };
     let pool = ThreadPool::global().clone();
     let sender = Sender::start(machine.engine.clone(), pool, options)
-        .map_err(|e| BootError(format!("server.network-backend = \"{backend}\": {e}")))?;
+        .map_err(|error| BootError::value("server.network-backend", &backend, &error))?;
     let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
     let generation = generation(&plan, &machine, &proxy);
     let worker = Rc::new(Worker::new(generation, sender, plan.connections_max));
@@ -246,7 +245,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
             BindSpec::Unix(_) => 0,
         };
         let listener =
-            socket.into_listener().map_err(|error| BootError(format!("{name}: {error}")))?;
+            socket.into_listener().map_err(|error| BootError::Step(name.to_string(), error))?;
         let raw = tcp_proxy(&plan, &worker, &proxy, &name);
         let speaks_tls = tls::is_spoken_at(&plan.config, &name);
         let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
@@ -288,7 +287,7 @@ fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine,
         ..EngineLimits::default()
     };
     let engine = FileEngine::start_with_clock(choice, limits, clock.clone())
-        .map_err(|e| BootError(format!("server.io-engine = \"{}\": {e}", server.io_engine)))?;
+        .map_err(|error| BootError::value("server.io-engine", &server.io_engine, &error))?;
     let cache = match &*server.stat_cache_engine {
         "inotify" => CacheEngine::Inotify,
         "disable" => CacheEngine::Disable,

@@ -200,7 +200,7 @@ async fn give_up(
     say(Level::Error, &format!("{why}: stopping"));
     let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
     graceful(running, main, patience, signals, say).await;
-    Err(BootError(why))
+    Err(BootError::GivenUp(why))
 }
 
 /// Handles signals during a graceful stop. Signals that end the server are handled elsewhere.

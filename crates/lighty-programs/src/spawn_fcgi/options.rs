@@ -1,10 +1,11 @@
-//! The command line of spawn-fcgi, parsed like `getopt`: `-p8080` and `-p 8080`, `-nS`; the first
-//! word that is not an option is the program.
+//! The command line of spawn-fcgi, parsed as `getopt` parses it: `-p8080` and `-p 8080`, `-nS`; the
+//! first word that is not an option is the program.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+
+use lexopt::Arg;
 
 /// Output of `-h`.
 pub(super) const USAGE: &str = "\
@@ -140,32 +141,32 @@ pub(super) enum Address {
 }
 
 /// Options with a value; [`PLAIN`] has the options without one.
-const VALUED: &[u8] = b"cdfgapbusCFPUGM";
-const PLAIN: &[u8] = b"?hnvS";
+const VALUED: &str = "cdfgapbusCFPUGM";
+const PLAIN: &str = "?hnvS";
 
 /// Option letters with their values, and the words after them.
 #[derive(Default)]
 struct Typed {
-    options: Vec<(u8, OsString)>,
+    options: Vec<(char, OsString)>,
     words: Vec<OsString>,
 }
 
 impl Typed {
     /// The value of an option. The last one counts.
-    fn value(&self, letter: u8) -> Option<&OsStr> {
+    fn value(&self, letter: char) -> Option<&OsStr> {
         let same = self.options.iter().rev().find(|(known, _)| *known == letter);
         same.map(|(_, value)| value.as_os_str())
     }
 
-    fn has(&self, letter: u8) -> bool {
+    fn has(&self, letter: char) -> bool {
         self.value(letter).is_some()
     }
 
-    fn text(&self, letter: u8) -> Option<String> {
+    fn text(&self, letter: char) -> Option<String> {
         self.value(letter).map(|value| value.to_string_lossy().into_owned())
     }
 
-    fn path(&self, letter: u8) -> Option<PathBuf> {
+    fn path(&self, letter: char) -> Option<PathBuf> {
         self.value(letter).map(PathBuf::from)
     }
 }
@@ -177,9 +178,9 @@ pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Aske
         return Err(Misuse::Empty);
     }
     // The first of them decides, as in a parser that executes options immediately.
-    let first = typed.options.iter().find(|(letter, _)| b"?hv".contains(letter));
+    let first = typed.options.iter().find(|(letter, _)| "?hv".contains(*letter));
     match first {
-        Some((b'v', _)) => return Ok(Asked::Version),
+        Some(('v', _)) => return Ok(Asked::Version),
         Some(_) => return Ok(Asked::Help),
         None => {}
     }
@@ -188,75 +189,63 @@ pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Aske
 
 fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse> {
     let mut typed = Typed::default();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        let bytes = argument.as_bytes();
-        if bytes == b"--" {
-            break;
-        }
-        if bytes == b"--help" {
-            typed.options.push((b'h', OsString::new()));
-            continue;
-        }
-        if bytes.len() < 2 || bytes[0] != b'-' {
-            typed.words.push(argument);
-            break;
-        }
-        let letters = bytes[1..].iter().enumerate();
-        for (at, letter) in letters {
-            let letter = *letter;
-            if PLAIN.contains(&letter) {
-                typed.options.push((letter, OsString::new()));
-                continue;
+    let mut parser = lexopt::Parser::from_args(arguments);
+    // As in getopt, the value of `-s=path` is `=path`.
+    parser.set_short_equals(false);
+    loop {
+        let letter = match parser.next() {
+            Ok(Some(Arg::Short(letter))) => letter,
+            Ok(Some(Arg::Long("help"))) => 'h',
+            Ok(Some(Arg::Long(_))) | Err(_) => return Err(Misuse::Unknown('-')),
+            Ok(Some(Arg::Value(word))) => {
+                typed.words.push(word);
+                typed.words.extend(parser.raw_args().into_iter().flatten());
+                return Ok(typed);
             }
-            let shown = char::from(letter);
-            if !VALUED.contains(&letter) {
-                return Err(Misuse::Unknown(shown));
-            }
-            let rest = &bytes[at + 2..];
-            let value = match rest.is_empty() {
-                false => Some(OsString::from_vec(rest.to_vec())),
-                true => arguments.next(),
-            };
-            typed.options.push((letter, value.ok_or(Misuse::Valueless(shown))?));
-            break;
-        }
+            Ok(None) => return Ok(typed),
+        };
+        let value = if PLAIN.contains(letter) {
+            OsString::new()
+        } else if VALUED.contains(letter) {
+            parser.value().map_err(|_| Misuse::Valueless(letter))?
+        } else {
+            return Err(Misuse::Unknown(letter));
+        };
+        typed.options.push((letter, value));
     }
-    typed.words.extend(arguments);
-    Ok(typed)
 }
 
 fn options(mut typed: Typed) -> Result<Options, Wrong> {
-    let port = typed.value(b'p').map(port).transpose()?.filter(|port| *port != 0);
+    let port = typed.value('p').map(port).transpose()?.filter(|port| *port != 0);
     let program = program(&mut typed)?;
     let address = address(&typed, port)?;
-    let forks = number(&typed, b'F', "children count")?.unwrap_or(1);
+    let forks = number(&typed, 'F', "children count")?.unwrap_or(1);
     if forks > FORKS_MAX {
         return Err(Wrong::TooMany(forks));
     }
     // A negative number leaves the variable unchanged, as in spawn-fcgi.
-    let php_children = match typed.text(b'C') {
+    let php_children = match typed.text('C') {
         Some(text) if text.starts_with('-') => None,
-        _ => number(&typed, b'C', "children count")?,
+        _ => number(&typed, 'C', "children count")?,
     };
-    let backlog = number(&typed, b'b', "backlog")?.unwrap_or(1024);
+    let backlog = number(&typed, 'b', "backlog")?.unwrap_or(1024);
     let beyond = |_| Wrong::Number { what: "backlog", text: backlog.to_string() };
     Ok(Options {
         program,
         address,
-        directory: typed.path(b'd'),
-        mode: typed.value(b'M').map(mode).transpose()?,
+        directory: typed.path('d'),
+        mode: typed.value('M').map(mode).transpose()?,
         php_children,
         forks,
         backlog: i32::try_from(backlog).map_err(beyond)?,
-        pid_file: typed.path(b'P'),
-        no_fork: typed.has(b'n'),
-        chroot: typed.path(b'c').filter(|path| !path.as_os_str().is_empty()),
-        socket_before_chroot: typed.has(b'S'),
-        user: typed.text(b'u'),
-        group: typed.text(b'g'),
-        socket_user: typed.text(b'U'),
-        socket_group: typed.text(b'G'),
+        pid_file: typed.path('P'),
+        no_fork: typed.has('n'),
+        chroot: typed.path('c').filter(|path| !path.as_os_str().is_empty()),
+        socket_before_chroot: typed.has('S'),
+        user: typed.text('u'),
+        group: typed.text('g'),
+        socket_user: typed.text('U'),
+        socket_group: typed.text('G'),
     })
 }
 
@@ -266,21 +255,21 @@ fn program(typed: &mut Typed) -> Result<Started, Wrong> {
         let path = typed.words.remove(0);
         return Ok(Started::Arguments(path, std::mem::take(&mut typed.words)));
     }
-    match typed.value(b'f') {
+    match typed.value('f') {
         Some(command) if !command.is_empty() => Ok(Started::Shell(command.to_owned())),
         _ => Err(Wrong::NoProgram),
     }
 }
 
 fn address(typed: &Typed, port: Option<u16>) -> Result<Address, Wrong> {
-    let path = typed.value(b's').filter(|path| !path.is_empty());
+    let path = typed.value('s').filter(|path| !path.is_empty());
     match (path, port) {
         (None, None) => Err(Wrong::NoSocket),
         (Some(_), Some(_)) => Err(Wrong::TwoSockets),
         (Some(path), None) if path.len() > UNIX_PATH_BYTES_MAX => Err(Wrong::PathTooLong),
         (Some(path), None) => Ok(Address::Unix(PathBuf::from(path))),
         (None, Some(port)) => {
-            let ip = match typed.text(b'a') {
+            let ip = match typed.text('a') {
                 None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 Some(text) => text.parse().map_err(|_| Wrong::NotAnAddress(text))?,
             };
@@ -294,7 +283,7 @@ fn port(text: &OsStr) -> Result<u16, Wrong> {
     text.trim().parse().map_err(|_| Wrong::Number { what: "port", text: text.into_owned() })
 }
 
-fn number(typed: &Typed, letter: u8, what: &'static str) -> Result<Option<u32>, Wrong> {
+fn number(typed: &Typed, letter: char, what: &'static str) -> Result<Option<u32>, Wrong> {
     let Some(text) = typed.text(letter) else { return Ok(None) };
     text.trim().parse().map(Some).map_err(|_| Wrong::Number { what, text })
 }

@@ -30,6 +30,15 @@ fn options_are_read_as_getopt_reads_them() {
     let read = options("-s /s prog -n");
     assert!(!read.no_fork);
     assert_eq!(read.program, Started::Arguments("prog".into(), vec!["-n".into()]));
+    // Values are taken as they are, and so are words after the program.
+    assert_eq!(options("-s=/s prog").address, Address::Unix("=/s".into()));
+    assert_eq!(options("-s -- prog").address, Address::Unix("--".into()));
+    assert_eq!(options("-s -p prog").address, Address::Unix("-p".into()));
+    let read = options("-nSs/s -F 2 -- -x -- -y");
+    assert_eq!((read.address, read.forks), (Address::Unix("/s".into()), 2));
+    assert!(read.no_fork && read.socket_before_chroot);
+    assert_eq!(read.program, Started::Arguments("-x".into(), vec!["--".into(), "-y".into()]));
+    assert_eq!(options("-s /s - -n").program, Started::Arguments("-".into(), vec!["-n".into()]));
     let read = options("-s /s -f prog -u www -g www -U a -G b -c / -d / -P /pid");
     assert_eq!(read.program, Started::Shell("prog".into()));
     assert_eq!((read.forks, read.backlog, read.php_children), (1, 1024, None));
@@ -51,6 +60,12 @@ fn what_makes_no_sense_is_named() {
         ("-s /s -F 4097 prog", "invalid children count: 4097 (limit: 4096)"),
         ("-s /s -b x prog", "invalid backlog: x"),
         ("-Z", "invalid option -- 'Z'"),
+        ("-nZs", "invalid option -- 'Z'"),
+        ("-n=1", "invalid option -- '='"),
+        ("-p=80 prog", "invalid port: =80"),
+        ("--port 80", "invalid option -- '-'"),
+        ("--help=x", "invalid option -- '-'"),
+        ("-nSs", "option requires an argument -- 's'"),
         ("-s", "option requires an argument -- 's'"),
     ];
     for (line, text) in table {
@@ -69,4 +84,14 @@ fn help_and_version_come_before_everything() {
     assert!(matches!(asked("-p x --help"), Ok(Asked::Help)));
     assert!(matches!(asked("-v -h"), Ok(Asked::Version)));
     assert!(matches!(asked("-?"), Ok(Asked::Help)));
+}
+
+#[test]
+fn bytes_of_other_encodings_are_values() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(b"-s/\xff".to_vec());
+    let Ok(Asked::Spawn(options)) = read([odd, "prog".into()]) else { panic!("valid options") };
+    let path = OsString::from_vec(b"/\xff".to_vec());
+    assert_eq!(options.address, Address::Unix(path.into()));
+    assert_eq!(wrong("-é"), "invalid option -- 'é'");
 }

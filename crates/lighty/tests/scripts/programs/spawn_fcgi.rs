@@ -118,6 +118,9 @@ fn programs_start_as_those_of_spawn_fcgi_do() {
         &["-s", "s", "-F", "3", "-P", "pid", "--", "/bin/sleep", "60"],
         &["-s", "s", "-F", "0", "-P", "pid", "--", "/bin/sleep", "60"],
         &["-s", "s", "-M", "0604", "--", "./facts.sh"],
+        &["-s=s", "--", "./facts.sh"],
+        &["-s", "--", "./facts.sh", "one"],
+        &["-nSs", "s", "--", "./facts.sh"],
         &["-s", "stale", "--", "./facts.sh"],
         &["-s", "s", "-d", "/", "-f", "$FACTS.sh"],
         &["-s", "s", "-n", "--", "/bin/sh", "-c", "echo $PHP_FCGI_CHILDREN; exit 3"],
@@ -183,7 +186,9 @@ fn usage_and_unknown_options_end_as_in_spawn_fcgi() {
     let directory = tempfile::tempdir().expect("a directory");
     let ours = link(directory.path(), "spawn-fcgi");
     let Some(theirs) = find(&["/usr/bin/spawn-fcgi"]) else { return };
-    for line in [&["-h"][..], &["-?"], &["-v"], &[], &["-Z"], &["-s"], &["-s", "s", "-Z"]] {
+    let unknown: [&[&str]; 5] = [&["-Z"], &["-s", "s", "-Z"], &["-nZ"], &["-n=1"], &["--port"]];
+    let others: [&[&str]; 7] = [&["-h"], &["-?"], &["-v"], &["-nSv"], &[], &["-s"], &["-nSs"]];
+    for line in unknown.into_iter().chain(others) {
         let (one, other) = (run(&ours, line), run(&theirs, line));
         // `getopt` prints the path of the program.
         let errors = other.errors.replace("/usr/bin/", "");

@@ -6,7 +6,6 @@
 //! the connections (`shared`); `attend` shows progress.
 
 mod attend;
-mod chance;
 mod compare;
 mod dial;
 mod felt;

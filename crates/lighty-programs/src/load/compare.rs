@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::chance::Chance;
 use super::felt::{Figure, Sorted};
 use super::intervals::{Interval, Intervals, Spread};
 use super::report::{UNSENT, at_least};
@@ -365,9 +364,9 @@ fn sum(parts: &[Interval]) -> Interval {
 fn draw(one: &[Interval], other: &[Interval], seconds: f64) -> [Vec<f64>; MEASURES.len()] {
     let mut changes = MEASURES.map(|_| Vec::with_capacity(DRAWS));
     // The same two files must give the same result.
-    let chance = Chance::new(SEED);
+    let mut chance = fastrand::Rng::with_seed(SEED);
     for _ in 0..DRAWS {
-        let (here, there) = (drawn(one, &chance), drawn(other, &chance));
+        let (here, there) = (drawn(one, &mut chance), drawn(other, &mut chance));
         for ((_, measure), changes) in MEASURES.iter().zip(&mut changes) {
             let from = measure.of(&here, seconds * one.len() as f64);
             let to = measure.of(&there, seconds * other.len() as f64);
@@ -379,11 +378,11 @@ fn draw(one: &[Interval], other: &[Interval], seconds: f64) -> [Vec<f64>; MEASUR
 
 /// The sum of as many parts as the run has, drawn in blocks that start at random positions and wrap
 /// around.
-fn drawn(parts: &[Interval], chance: &Chance) -> Interval {
+fn drawn(parts: &[Interval], chance: &mut fastrand::Rng) -> Interval {
     let mut sum = Interval::default();
     let mut left = parts.len();
     while left > 0 {
-        let start = chance.below(parts.len());
+        let start = chance.usize(..parts.len());
         for step in 0..BLOCK.min(left) {
             sum += &parts[(start + step) % parts.len()];
         }
@@ -398,13 +397,13 @@ mod tests {
 
     /// A run of sixty parts with about `responses` responses each, which take about `us`.
     fn run(name: &str, responses: u64, us: u64, seed: u64) -> RecordedRun {
-        let chance = Chance::new(seed);
+        let mut chance = fastrand::Rng::with_seed(seed);
         let mut intervals = Intervals::default();
         let length_us = intervals.length().as_micros() as u64;
         for part in 0..60 {
-            let jitter = chance.below(1 + responses as usize / 10) as u64;
+            let jitter = chance.u64(..1 + responses / 10);
             for _ in 0..responses + jitter {
-                intervals.at(part * length_us).end(us + chance.below(us as usize / 2) as u64);
+                intervals.at(part * length_us).end(us + chance.u64(..us / 2));
             }
         }
         RecordedRun { name: name.to_owned(), settings: Vec::new(), failures: Vec::new(), intervals }

@@ -8,7 +8,6 @@ use lighty_http::{Fields, Method};
 use lighty_io::transport::Stream;
 
 use super::LoadProgress;
-use super::chance::Chance;
 use super::dial::Dial;
 use super::options::LoadTestOptions;
 use super::pace::Pace;
@@ -35,7 +34,7 @@ pub(super) struct SharedLoad {
     busy: Cell<usize>,
     /// Length and checksum of the first response for each URL.
     first: RefCell<Vec<Option<(u64, u64)>>>,
-    chance: Chance,
+    chance: RefCell<fastrand::Rng>,
     counted_from_us: u64,
 }
 
@@ -64,7 +63,7 @@ impl SharedLoad {
             tally: RefCell::default(),
             last_us: Cell::new(0),
             busy: Cell::new(0),
-            chance: Chance::new(seed.wrapping_mul(2).wrapping_add(1)),
+            chance: RefCell::new(fastrand::Rng::with_seed(seed)),
         }
     }
 
@@ -151,7 +150,7 @@ impl SharedLoad {
 
     /// A random URL.
     pub(super) fn choose(&self) -> usize {
-        self.chance.below(self.options.urls.len())
+        self.chance.borrow_mut().usize(..self.options.urls.len())
     }
 }
 

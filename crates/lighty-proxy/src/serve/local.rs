@@ -1,6 +1,6 @@
 //! The proxy state of one worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lighty_buf::BufPool;
 use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
+use lighty_core::machine::random::Random;
 use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::connect::ConnectOptions;
@@ -61,7 +62,7 @@ pub struct Local {
     reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     couriers: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
-    random: Cell<u64>,
+    random: Random,
     log: Log,
 }
 
@@ -109,9 +110,7 @@ impl Local {
             naming: RefCell::default(),
             reclaimers: RefCell::default(),
             couriers: RefCell::default(),
-            random: Cell::new(
-                clock.mono_us() ^ ((worker as u64 + 1) << 48) ^ 0x9E37_79B9_7F4A_7C15,
-            ),
+            random: Random::new(clock.mono_us() ^ ((worker as u64 + 1) << 48)),
             clock,
         })
     }
@@ -264,13 +263,8 @@ impl Local {
         self.log.line(level, self.clock.unix_s(), message, About::default());
     }
 
-    /// Returns a random number, good enough for balancing (xorshift64*).
+    /// Returns a random number, good enough for balancing.
     pub(crate) fn random(&self) -> u64 {
-        let mut x = self.random.get();
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.random.set(x);
-        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        self.random.next()
     }
 }

@@ -3,6 +3,8 @@
 
 use alloc::vec::Vec;
 
+use hashbrown::HashTable;
+
 use super::priority::Priority;
 use super::schedule::{List, NONE};
 
@@ -175,13 +177,10 @@ pub(super) struct Streams {
     alive: u32,
     /// Number of closed streams that the driver has not released.
     closing: u32,
-    /// Slots by identifier, with open addressing. An entry is the slot plus one; 0 is empty.
-    map: Vec<u32>,
+    /// Slots by identifier.
+    map: HashTable<u32>,
     closed: Closed,
 }
-
-/// Initial length of the map.
-const MAP_LEN_MIN: usize = 16;
 
 impl Streams {
     pub(super) fn new() -> Self {
@@ -217,13 +216,14 @@ impl Streams {
 
     pub(super) fn capacity(&self) -> usize {
         self.slots.capacity() * size_of::<Stream>()
-            + (self.map.capacity() + self.closed.ring.capacity()) * size_of::<u32>()
+            + self.map.allocation_size()
+            + self.closed.ring.capacity() * size_of::<u32>()
     }
 
     /// Frees the memory, if there is no stream.
     pub(super) fn rest(&mut self) {
         if self.alive == 0 {
-            (self.slots, self.map, self.free) = (Vec::new(), Vec::new(), NONE);
+            (self.slots, self.map, self.free) = (Vec::new(), HashTable::new(), NONE);
         }
     }
 
@@ -249,15 +249,7 @@ impl Streams {
     /// The slot of a stream that may receive frames.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u32> {
-        let mask = self.map.len().checked_sub(1)?;
-        let mut at = place(id) & mask;
-        loop {
-            let slot = self.map[at].checked_sub(1)?;
-            if self.slots[slot as usize].id == id {
-                return Some(slot);
-            }
-            at = (at + 1) & mask;
-        }
+        self.map.find(hash(id), |slot| self.slots[*slot as usize].id == id).copied()
     }
 
     /// The stream, unless it was released.
@@ -317,60 +309,22 @@ impl Streams {
     }
 
     fn map_insert(&mut self, id: u32, slot: u32) {
-        if (self.alive as usize) * 2 > self.map.len() {
-            self.grow_map();
-        }
-        debug_assert!(self.map.len().is_power_of_two(), "{}", self.map.len());
-        debug_assert!((self.alive as usize) * 2 <= self.map.len(), "{} streams", self.alive);
-        let mask = self.map.len() - 1;
-        let mut at = place(id) & mask;
-        while self.map[at] != 0 {
-            at = (at + 1) & mask;
-        }
-        self.map[at] = slot + 1;
+        let slots = &self.slots;
+        self.map.insert_unique(hash(id), slot, |slot| hash(slots[*slot as usize].id));
     }
 
-    #[cold]
-    fn grow_map(&mut self) {
-        let len = (self.map.len() * 2).max(MAP_LEN_MIN);
-        let old = core::mem::replace(&mut self.map, alloc::vec![0; len]);
-        for entry in old.into_iter().filter(|&entry| entry != 0) {
-            let mut at = place(self.slots[entry as usize - 1].id) & (len - 1);
-            while self.map[at] != 0 {
-                at = (at + 1) & (len - 1);
-            }
-            self.map[at] = entry;
-        }
-    }
-
-    /// Removes an entry, and moves back later entries that belong further to the front.
     fn map_remove(&mut self, id: u32) {
-        let mask = self.map.len() - 1;
-        let mut at = place(id) & mask;
-        while self.map[at] == 0 || self.slots[self.map[at] as usize - 1].id != id {
-            if self.map[at] == 0 {
-                return;
-            }
-            at = (at + 1) & mask;
+        let slots = &self.slots;
+        if let Ok(entry) = self.map.find_entry(hash(id), |slot| slots[*slot as usize].id == id) {
+            entry.remove();
         }
-        let mut gap = at;
-        loop {
-            at = (at + 1) & mask;
-            let Some(slot) = self.map[at].checked_sub(1) else { break };
-            let wanted = place(self.slots[slot as usize].id) & mask;
-            if (at.wrapping_sub(wanted) & mask) >= (at.wrapping_sub(gap) & mask) {
-                self.map[gap] = self.map[at];
-                gap = at;
-            }
-        }
-        self.map[gap] = 0;
     }
 }
 
-/// Identifiers of one side rise in steps of two, so they are adjacent in the map.
+/// Spreads an identifier over the bits of a hash: the table uses the lowest and the highest.
 #[inline]
-const fn place(id: u32) -> usize {
-    (id >> 1) as usize
+const fn hash(id: u32) -> u64 {
+    ((id >> 1) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

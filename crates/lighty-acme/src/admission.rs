@@ -14,7 +14,7 @@ use lighty_io::file::small_file::Stamp;
 use tokio::task::JoinSet;
 
 use crate::attempt::{CertificateState, Say};
-use crate::demand::{Demand, OnDemand, AdmissionQuery, REFUSED_S, UNASKED_S};
+use crate::demand::{AdmissionQuery, Demand, OnDemand, REFUSED_S, UNASKED_S};
 use crate::plan::CertificatePlan;
 use crate::store::file_name;
 use crate::wanted::CertificateSpec;

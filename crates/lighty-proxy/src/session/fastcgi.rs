@@ -8,7 +8,9 @@ use lighty_core::{Fault, FaultReport};
 use lighty_http::Fields;
 use lighty_wire::cgi::Purpose;
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
-use lighty_wire::fastcgi::{self, ApplicationRole, Begin, FastcgiDecoder, ParamsWriter, ProtocolStatus};
+use lighty_wire::fastcgi::{
+    self, ApplicationRole, Begin, FastcgiDecoder, ParamsWriter, ProtocolStatus,
+};
 use lighty_wire::http1::BodyFraming;
 
 use super::{BackendResponse, Event, Session, Step, malformed};

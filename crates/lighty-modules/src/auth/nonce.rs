@@ -107,7 +107,7 @@ impl Nonces {
         let Some((plain, mac)) = whole.split_first_chunk::<PLAIN_BYTES>() else {
             return Use::Stale;
         };
-        if !verify_slices_are_equal(mac, &self.mac(given, realm, plain)).is_ok() {
+        if verify_slices_are_equal(mac, &self.mac(given, realm, plain)).is_err() {
             return Use::Stale;
         }
         let made_s = made_s(plain);

@@ -22,7 +22,7 @@ const ERROR: u8 = 2;
 pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let mut attributes = Attributes::default();
-    attributes.push("service.name", AttributeValue::StringValue((&*options.service).into()));
+    attributes.push("service.name", AttributeValue::Text((&*options.service).into()));
     attributes.text("service.version", version);
     let spans = records.iter().flat_map(|record| {
         let parts = record.parts.iter().map(move |part| part_span(record, part));
@@ -109,12 +109,13 @@ struct Attribute<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 enum AttributeValue<'a> {
-    StringValue(Cow<'a, str>),
-    #[serde(serialize_with = "text_of_number")]
-    IntValue(u64),
-    BoolValue(bool),
+    #[serde(rename = "stringValue")]
+    Text(Cow<'a, str>),
+    #[serde(rename = "intValue", serialize_with = "text_of_number")]
+    Number(u64),
+    #[serde(rename = "boolValue")]
+    Flag(bool),
 }
 
 fn trace_id<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
@@ -151,12 +152,12 @@ impl<'a> Attributes<'a> {
     fn text(&mut self, key: &'static str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         if !value.is_empty() {
-            self.push(key, AttributeValue::StringValue(value));
+            self.push(key, AttributeValue::Text(value));
         }
     }
 
     fn number(&mut self, key: &'static str, value: u64) {
-        self.push(key, AttributeValue::IntValue(value));
+        self.push(key, AttributeValue::Number(value));
     }
 }
 
@@ -215,7 +216,7 @@ fn server_attributes(record: &SpanRecord) -> Attributes<'_> {
     }
     if record.has_query {
         // The query may hold secrets; its presence is harmless.
-        attributes.push("lighty.has_query", AttributeValue::BoolValue(true));
+        attributes.push("lighty.has_query", AttributeValue::Flag(true));
     }
     if let Some(backend) = &record.backend {
         attributes.text("lighty.backend", backend.address.as_deref().unwrap_or_default());
@@ -399,9 +400,7 @@ mod tests {
         r#"{"key":"error.type","value":{"stringValue":"502"}}],"status":{"code":2,"message":"backend failed"}}"#,
     );
 
-    const PART_SPAN: &str = concat!(
-        r#"{"traceId":"00000000000000000000000000000abc","spanId":"0000000000000002","kind":1,"startTimeUnixNano":"1000000","endTimeUnixNano":"1001000","parentSpanId":"0000000000000001","name":"queue"}"#,
-    );
+    const PART_SPAN: &str = r#"{"traceId":"00000000000000000000000000000abc","spanId":"0000000000000002","kind":1,"startTimeUnixNano":"1000000","endTimeUnixNano":"1001000","parentSpanId":"0000000000000001","name":"queue"}"#;
 
     const FIRST_TRY: &str = concat!(
         r#"{"traceId":"00000000000000000000000000000abc","spanId":"0000000000000003","kind":3,"startTimeUnixNano":"1001000","endTimeUnixNano":"1002000","parentSpanId":"0000000000000001","name":"GET app","attributes":[{"key":"http.request.method","value":{"stringValue":"GET"}},"#,

@@ -36,8 +36,8 @@ use crate::conn_table::ConnLimits;
 use crate::listener_info::{CameBy, ListenerInfo};
 use crate::worker::Worker;
 
-/// Lingering after a GOAWAY for a client's fault, and for close_notify. Short, because a flood goes on for as long as it
-/// is read.
+/// Lingering after a GOAWAY for a client's fault, and for close_notify. Short, because a flood goes
+/// on for as long as it is read.
 const LINGER_BRIEFLY: LingerLimits = LingerLimits { bytes_max: 64 * 1024, ms_max: 5_000 };
 
 /// An accepted connection.

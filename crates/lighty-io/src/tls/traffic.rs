@@ -13,6 +13,7 @@
 //! [`Traffic::close`] seals close_notify, [`Traffic::rest`] frees memory. There are no timers. A
 //! fault of the peer is returned once, its alert is sealed, and all further input is dropped.
 
+mod cursor;
 mod ends;
 
 use std::cell::RefCell;
@@ -24,6 +25,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, SupportedCipherSuite};
 
+use self::cursor::Cursor;
 use self::ends::{EndEvent, ReadSide, TlsEnds, WriteSide};
 use super::ramp::Ramp;
 use super::record::{
@@ -668,37 +670,4 @@ impl Sealed {
 fn given_up(alert: u8) -> io::Error {
     let name = rustls::AlertDescription::from(alert);
     io::Error::new(io::ErrorKind::ConnectionAborted, format!("it ended TLS with {name:?}"))
-}
-
-/// A position in several pieces.
-struct Cursor<'a, 'b> {
-    pieces: &'a [IoSlice<'b>],
-    index: usize,
-    at: usize,
-}
-
-impl<'a, 'b> Cursor<'a, 'b> {
-    fn new(pieces: &'a [IoSlice<'b>], skip: usize) -> Self {
-        let (mut index, mut at) = (0, skip);
-        while pieces.get(index).is_some_and(|piece| piece.len() <= at) {
-            at -= pieces[index].len();
-            index += 1;
-        }
-        Self { pieces, index, at }
-    }
-
-    /// Appends the next `bytes` bytes, which must exist.
-    fn append(&mut self, mut bytes: usize, out: &mut Vec<u8>) {
-        while bytes > 0 {
-            let Some(piece) = self.pieces.get(self.index) else { return };
-            let rest = &piece[self.at..];
-            let count = rest.len().min(bytes);
-            lighty_buf::append(out, &rest[..count]);
-            bytes -= count;
-            self.at += count;
-            if self.at == piece.len() {
-                (self.index, self.at) = (self.index + 1, 0);
-            }
-        }
-    }
 }

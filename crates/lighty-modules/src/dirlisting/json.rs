@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::entries::{Item, Reach};
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct EntryRow<'a> {
     name: Text<'a>,
     r#type: &'static str,
     size: u64,
@@ -25,7 +25,7 @@ pub(super) fn head(out: &mut Vec<u8>) {
 
 pub(super) fn row(item: &Item<'_>, reach: Reach, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_first { b"\n" } else { b",\n" });
-    let row = Row {
+    let row = EntryRow {
         name: Text(item.name),
         r#type: if item.is_directory { "directory" } else { "file" },
         size: if item.is_directory { 0 } else { item.size },

@@ -14,7 +14,6 @@ const EXCEPTIONS: &[(&str, usize)] = &[
     ("Kind", 5),
     ("List", 5),
     ("Row", 5),
-    ("Shared", 5),
     ("State", 9),
     ("Waiting", 5),
 ];

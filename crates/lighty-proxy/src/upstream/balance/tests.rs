@@ -125,7 +125,7 @@ fn an_algorithm_is_a_file_and_a_line_of_the_registry() {
     let texts = folder.expect("the sources").flatten().map(|file| file.path());
     let entries = texts
         .filter_map(|path| std::fs::read_to_string(path).ok())
-        .filter(|text| text.contains("\npub(super) const ENTRY: Entry"));
+        .filter(|text| text.contains("\npub(super) const ENTRY: BalancerRow"));
     assert_eq!(entries.count(), REGISTRY.len());
 }
 

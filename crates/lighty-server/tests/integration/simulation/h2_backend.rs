@@ -13,7 +13,7 @@ use super::site::PATIENCE_S;
 use super::wire::Wire;
 
 /// A request on its stream.
-struct Call {
+struct BackendCall {
     key: StreamKey,
     number: u64,
     errand: Errand,
@@ -36,7 +36,7 @@ struct Call {
 struct H2Backend {
     it: Witness,
     end: H2End,
-    calls: Vec<Call>,
+    calls: Vec<BackendCall>,
     /// When the backend says GOAWAY.
     leaves_ms: u64,
     /// Requests that are refused before one is served.
@@ -49,11 +49,13 @@ struct H2Backend {
 pub(crate) async fn serve(it: Witness, wire: Wire) {
     let now = now_ms();
     let (rng, is_calm) = (&it.rng, it.sim.is_calm);
-    // With few streams, requests wait in the backlog for slow clients of others.
+    // With few streams or small windows, requests wait in the backlog for others: slow clients,
+    // and uploads that need hundreds of round trips.
     let few: &[u32] = if is_calm { &[100] } else { &[1, 2, 100, 100] };
+    let small = if is_calm { 16_000 } else { 1_000 };
     let limits = Limits {
         streams_max: rng.pick(few),
-        stream_window_bytes: rng.pick(&[1_000, 16_000, 65_535, 65_535]),
+        stream_window_bytes: rng.pick(&[small, 16_000, 65_535, 65_535]),
         ..Limits::default()
     };
     let limits = Limits { stream_window_bytes_max: limits.stream_window_bytes, ..limits };
@@ -121,7 +123,7 @@ impl H2Backend {
                     _ => None,
                 };
                 let is_head = head.method() == b"HEAD";
-                let mut call = Call {
+                let mut call = BackendCall {
                     key,
                     number,
                     errand,
@@ -295,7 +297,7 @@ impl H2Backend {
     }
 }
 
-impl Call {
+impl BackendCall {
     fn end_upload(&mut self, it: &Witness, ends: bool) {
         if ends && !std::mem::replace(&mut self.has_ended, true) {
             it.check_upload_length(self.number, &self.errand, self.read);

@@ -45,7 +45,7 @@ enum Manner {
 }
 
 /// A request on its stream.
-struct Call {
+struct ClientCall {
     plan: Plan,
     asked: Asked,
     /// When it begins.
@@ -73,7 +73,7 @@ pub(crate) struct H2Client {
     name: String,
     manner: Manner,
     is_slow: bool,
-    calls: Vec<Call>,
+    calls: Vec<ClientCall>,
     /// When the client does what its manner is about.
     turns_ms: u64,
     next_read_ms: u64,
@@ -130,10 +130,10 @@ impl H2Client {
     pub(crate) async fn run(mut self) {
         let count = self.rng.between(1, 5);
         self.calls = (0..count).map(|_| self.think_up()).collect();
-        let told = |call: &Call| (call.asked.number, call.asked.want);
+        let told = |call: &ClientCall| (call.asked.number, call.asked.want);
         let list: Vec<_> = self.calls.iter().map(told).collect();
         let errands = self.sim.errands.borrow().clone();
-        let errand_of = |call: &Call| errands.get(&call.asked.number);
+        let errand_of = |call: &ClientCall| errands.get(&call.asked.number);
         let errands: Vec<_> = self.calls.iter().filter_map(errand_of).collect();
         self.sim.event(format_args!("{} {:?}: {list:?} {errands:?}", self.name, self.manner));
         let limit = Duration::from_secs(PATIENCE_S * 4);
@@ -153,12 +153,12 @@ impl H2Client {
         self.judge().await;
     }
 
-    fn think_up(&self) -> Call {
+    fn think_up(&self) -> ClientCall {
         let rng = &self.rng;
         let plan = Plan::new(&self.sim, rng, false);
         let starts_ms = now_ms() + rng.pick(&[0, 0, 1, rng.between(0, 2_000)]);
         let cancels = self.manner == Manner::Cancels && rng.once_in(2);
-        Call {
+        ClientCall {
             asked: Asked::on_stream(&plan),
             plan,
             starts_ms,
@@ -283,7 +283,7 @@ impl H2Client {
 
     /// Returns true if all requests are queued to their last byte.
     fn has_sent_all(&self) -> bool {
-        let is_sent = |call: &Call| {
+        let is_sent = |call: &ClientCall| {
             call.end.is_some() || (call.key.is_some() && call.queued == call.plan.body.len())
         };
         self.calls.iter().all(is_sent)
@@ -417,7 +417,7 @@ impl H2Client {
     }
 
     fn take(&mut self, news: News) {
-        let find = |key: StreamKey| move |call: &&mut Call| call.key == Some(key);
+        let find = |key: StreamKey| move |call: &&mut ClientCall| call.key == Some(key);
         match news {
             News::Head { key, head, ends } => {
                 let Some(call) = self.calls.iter_mut().find(find(key)) else { return };

@@ -120,7 +120,7 @@ fn programs_start_as_those_of_spawn_fcgi_do() {
         &["-s", "s", "-M", "0604", "--", "./facts.sh"],
         &["-s=s", "--", "./facts.sh"],
         &["-s", "--", "./facts.sh", "one"],
-        &["-nSs", "s", "--", "./facts.sh"],
+        &["-nSs", "s", "--", "/bin/sh", "-c", "exit 3"],
         &["-s", "stale", "--", "./facts.sh"],
         &["-s", "s", "-d", "/", "-f", "$FACTS.sh"],
         &["-s", "s", "-n", "--", "/bin/sh", "-c", "echo $PHP_FCGI_CHILDREN; exit 3"],

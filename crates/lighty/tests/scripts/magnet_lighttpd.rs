@@ -77,6 +77,20 @@ fn what_scripts_write_into_lighty_is_theirs() {
 }
 
 #[test]
+fn objects_that_scripts_share_are_no_tables() {
+    let changes = "local shared = { lighty.r, lighty.c, lighty.server, lighty.status } \
+         for _, object in ipairs(shared) do \
+         assert(type(object) == 'userdata') \
+         assert(not pcall(rawset, object, 'mine', 1)) \
+         assert(not pcall(function() object.mine = 1 end)) \
+         assert(not pcall(rawget, object, 'md')) \
+         assert(not pcall(next, object)) \
+         end \
+         return 204";
+    gives(&with("raw-url", changes).start(), "/", 204, "");
+}
+
+#[test]
 fn modules_of_5_1_set_a_global() {
     let script = "require 'lfs' lighty.content = { lfs.attributes('/', 'mode') } return 200";
     gives(&with("raw-url", script).start(), "/", 200, "directory");

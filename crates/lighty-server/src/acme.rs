@@ -20,7 +20,7 @@ use lighty_io::clock::Clock;
 use lighty_io::tls::{Materials, OnDemandPairs};
 use lighty_modules::acme::AcmeSettings;
 
-use crate::block_settings;
+use crate::boot::block_settings;
 
 /// Code of diagnostics about files.
 const FILE_CODE: &str = "acme-file";

@@ -3,6 +3,11 @@
 //! Order matters: sockets and logs are opened with the initial privileges, then privileges are
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
+pub(crate) mod block_settings;
+pub(crate) mod database_directories;
+pub(crate) mod document_root;
+pub mod error;
+pub(crate) mod error_log;
 mod main_loop;
 
 use std::io::{self, Write};
@@ -33,20 +38,19 @@ use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
 use crate::acme;
-use crate::boot_error::BootError;
-use crate::config_figures::ConfigFigures;
-use crate::counts;
-use crate::database_directories::check_database_directories;
-use crate::document_root::check_document_root;
-use crate::error_log;
-use crate::idle::Activity;
-use crate::listeners::{self, Bound};
-use crate::live_listeners::LiveListeners;
+use crate::boot::database_directories::check_database_directories;
+use crate::boot::document_root::check_document_root;
+use crate::boot::error::BootError;
+use crate::listen::listeners::{self, Bound};
+use crate::listen::live::LiveListeners;
 use crate::modules::{Shared, States};
 use crate::reload::{self, Plan, Reloader};
 use crate::report;
-use crate::thread::{self, Order, Ready, Setup};
+use crate::report::config_figures::ConfigFigures;
+use crate::report::counts;
 use crate::tls::{self, Keeper, Tls};
+use crate::worker::idle::Activity;
+use crate::worker::thread::{self, Order, Ready, Setup};
 use main_loop::{Main, MainLoop, start_main_loop, wait_for_end};
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {

@@ -32,9 +32,9 @@ use lighty_proxy::raw::{Caller, carry};
 
 use self::client_tls::ClientTls;
 use self::presence::Presence;
-use crate::conn_table::ConnLimits;
-use crate::listener_info::{CameBy, ListenerInfo};
+use crate::listen::info::{CameBy, ListenerInfo};
 use crate::worker::Worker;
+use crate::worker::conn_table::ConnLimits;
 
 /// Lingering after a GOAWAY for a client's fault, and for close_notify. Short, because a flood goes
 /// on for as long as it is read.

@@ -23,13 +23,13 @@ use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::acme;
-use crate::boot_error::BootError;
-use crate::config_figures::ConfigFigures;
-use crate::database_directories::check_database_directories;
-use crate::document_root::check_document_root;
-use crate::error_log;
-use crate::listeners;
+use crate::boot::database_directories::check_database_directories;
+use crate::boot::document_root::check_document_root;
+use crate::boot::error::BootError;
+use crate::boot::error_log;
+use crate::listen::listeners;
 use crate::modules::{self, Shared, State};
+use crate::report::config_figures::ConfigFigures;
 use crate::tls::{self, Keeper, Tls};
 
 /// A configuration that was read, and its warnings.

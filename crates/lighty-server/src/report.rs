@@ -1,5 +1,9 @@
 //! A worker's report to the board, see [`lighty_core::machine::status_board`].
 
+pub(crate) mod config_figures;
+pub(crate) mod counts;
+mod upstreams;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,11 +18,11 @@ use lighty_modules::magnet::Accounts;
 use lighty_modules::tracing::Exporters;
 use lighty_proxy::upstream::registry::Registry;
 
-use crate::conn_table::{Asked, ConnEntry, Doing};
-use crate::listener_info::ListenerInfo;
+use crate::listen::info::ListenerInfo;
 use crate::modules::States;
-use crate::upstreams::UpstreamFigures;
+use crate::report::upstreams::UpstreamFigures;
 use crate::worker::Worker;
+use crate::worker::conn_table::{Asked, ConnEntry, Doing};
 
 /// Creates the board of a process, with the figures that belong to no worker.
 pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {

@@ -16,14 +16,14 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
-use crate::boot_error::BootError;
-use crate::listener_info::ListenerInfo;
-use crate::live_listeners::LiveListeners;
+use crate::boot::error::BootError;
+use crate::listen::info::ListenerInfo;
+use crate::listen::live::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
-use crate::thread::{self, Order, Setup, Started};
 use crate::tls::{self, Tls};
 use crate::worker::Worker;
+use crate::worker::thread::{self, Order, Setup, Started};
 
 /// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
 const LISTENERS: [(&str, u16); 2] = [("10.0.0.1:80", 80), ("10.0.0.1:443", 443)];

@@ -24,7 +24,7 @@ use lighty_io::os_text;
 use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 
 use crate::acme::Demand;
-use crate::listeners;
+use crate::listen::listeners;
 
 pub(crate) use keeper::{Keeper, check_keys, read_keys};
 pub(crate) use load::{check, load};

@@ -1,5 +1,11 @@
 //! A worker: the state shared by the connections of one thread, and its work once a second.
 
+pub(crate) mod conn_table;
+pub(crate) mod idle;
+mod lateness;
+mod paces;
+pub(crate) mod thread;
+
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,10 +26,10 @@ use tokio::time::sleep;
 
 use crate::conn::h1::H1Exchange;
 use crate::conn::h2::{H2Buffers, H2Exchange};
-use crate::conn_table::{ConnEntry, ConnTable, sweep_s, wait_s};
-use crate::lateness::Lateness;
-use crate::paces::Paces;
 use crate::tls::WorkerTls;
+use crate::worker::conn_table::{ConnEntry, ConnTable, sweep_s, wait_s};
+use crate::worker::lateness::Lateness;
+use crate::worker::paces::Paces;
 
 /// Forwards a listener's raw connections to a backend.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use lighty_config::{Active, Config, Sources};
 use lighty_core::{Exchange, Settings};
 use lighty_http::host::parse_host;
 use lighty_http::{Fields, Known, uri};
-use lighty_server::{listeners, rehearse};
+use lighty_server::{listen::listeners, rehearse};
 
 use crate::cli::Format;
 use crate::failure::CommandFailure;

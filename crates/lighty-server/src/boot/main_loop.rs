@@ -11,11 +11,11 @@ use lighty_io::process::signals::{Signal, Signals};
 use lighty_proxy::upstream::registry::Registry;
 
 use super::{Workers, failed, wall_s};
-use crate::boot_error::BootError;
-use crate::counts;
-use crate::idle::Activity;
+use crate::boot::error::BootError;
 use crate::reload::{self, Reloader};
-use crate::thread::Command;
+use crate::report::counts;
+use crate::worker::idle::Activity;
+use crate::worker::thread::Command;
 
 /// Time limit for a stopping worker before the process exits without it. A worker that hangs in a
 /// blocking backend read would otherwise hold the process forever.

@@ -10,7 +10,7 @@ use lighty_core::{Exchange, Fate, Fault, FaultReport};
 
 use super::sink::{Protocol, Rest, Sink};
 use super::stream::RequestStream;
-use crate::conn_table::{ConnLimits, StreamLimits};
+use crate::worker::conn_table::{ConnLimits, StreamLimits};
 
 /// Progress of [`try_drive`] with an exchange.
 pub(super) enum Driven {

@@ -50,7 +50,7 @@ use super::driver::{self, Driven};
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
 use super::{Conn, End, request_head};
-use crate::conn_table::Asked;
+use crate::worker::conn_table::Asked;
 
 /// Turns in a row before yielding to other connections.
 const TURNS_MAX: u32 = 8;

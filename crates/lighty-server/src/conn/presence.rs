@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
+use crate::worker::conn_table::ConnEntry;
 
 /// An entry of the table; released on drop, however the connection ends.
 pub(crate) struct Presence {

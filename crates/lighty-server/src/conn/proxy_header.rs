@@ -10,7 +10,7 @@ use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX}
 
 use super::Conn;
 use super::client_tls::ClientTls;
-use crate::conn_table::ConnLimits;
+use crate::worker::conn_table::ConnLimits;
 
 /// Bytes read at a time; a header without extensions fits. The parser refuses a header longer than
 /// [`V2_BYTES_MAX`].

@@ -5,7 +5,7 @@ use lighty_core::machine::status_board::ConnState;
 use lighty_core::{BodyChunk, BodyStream};
 
 use super::Conn;
-use crate::conn_table::StreamEntry;
+use crate::worker::conn_table::StreamEntry;
 
 /// The stream that carries an exchange. HTTP/1 has one stream, with one request at a time.
 #[derive(Clone, Copy)]

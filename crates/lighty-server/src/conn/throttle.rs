@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_core::Exchange;
 use lighty_core::exchange::throttle::Bucket;
 
-use crate::conn_table::ConnEntry;
+use crate::worker::conn_table::ConnEntry;
 
 /// Returns true if the response is subject to `server.kbytes-per-second`,
 /// `connection.kbytes-per-second` or

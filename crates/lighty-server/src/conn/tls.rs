@@ -13,8 +13,8 @@ use lighty_io::transport::Peer;
 use super::client_tls::ClientTls;
 use super::{Conn, End, h1};
 use crate::acme;
-use crate::conn_table::ConnLimits;
 use crate::worker::Worker;
+use crate::worker::conn_table::ConnLimits;
 
 /// ALPN protocol of certificate authorities that check a proof in the handshake (RFC 8737 section
 /// 6.2).

@@ -8,7 +8,7 @@ use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, check_key};
 
 use super::{backends, clear};
-use crate::{acme, block_settings, listeners};
+use crate::{acme, boot::block_settings, listen::listeners};
 
 /// Loads the configured files, if a listener or a backend speaks TLS. Checks every condition,
 /// whether it holds on a listener or for a host that clients name. A file that cannot be read any

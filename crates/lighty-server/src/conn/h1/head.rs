@@ -13,7 +13,7 @@ use super::exchange::H1Io;
 use super::{Conn, H1Conn};
 use crate::conn::request_head;
 use crate::conn::stream::RequestStream;
-use crate::conn_table::ConnLimits;
+use crate::worker::conn_table::ConnLimits;
 
 /// Outcome of waiting for a request head.
 pub(super) enum Read {

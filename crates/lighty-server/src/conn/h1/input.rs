@@ -17,7 +17,7 @@ use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::response::{CONTINUE, encode_head};
 use lighty_wire::http1::{BodyFraming, RequestHead};
 
-use crate::conn_table::{ConnEntry, StreamEntry};
+use crate::worker::conn_table::{ConnEntry, StreamEntry};
 
 /// Initial buffer size; a typical request fits.
 const BUFFER_BYTES: usize = 4096;
@@ -401,7 +401,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::conn_table::{ConnTable, sweep_s};
+    use crate::worker::conn_table::{ConnTable, sweep_s};
     use lighty_core::machine::status_board::ConnState;
     use lighty_io::transport::memory;
 

@@ -18,7 +18,7 @@ use lighty_wire::http2::request::read_request;
 use super::input::Input;
 use super::shared::StreamRef;
 use crate::conn::request_head;
-use crate::conn_table::StreamEntry;
+use crate::worker::conn_table::StreamEntry;
 
 /// An exchange with its HTTP/2 state. Pooled per worker.
 pub(crate) struct H2Exchange {

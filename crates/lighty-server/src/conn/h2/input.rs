@@ -16,7 +16,7 @@ use lighty_wire::http2::ErrorCode;
 use tokio::time::Sleep;
 
 use super::shared::StreamRef;
-use crate::conn_table::StreamEntry;
+use crate::worker::conn_table::StreamEntry;
 
 /// The receiving side of a stream.
 pub(super) struct Input {

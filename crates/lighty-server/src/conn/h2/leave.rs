@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 
 use super::H2Conn;
 use crate::conn::End;
-use crate::conn_table::ConnLimits;
+use crate::worker::conn_table::ConnLimits;
 
 /// Milliseconds after which an idle connection frees the buffers of its streams.
 const REST_MS: u64 = 2_000;

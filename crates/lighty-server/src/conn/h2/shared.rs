@@ -29,7 +29,7 @@ use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey}
 use super::lingering::Lingering;
 use super::stream_buffers::{H2StreamBuffers, SendWait};
 use super::stream_state::{StreamAction, StreamEvent, StreamRecv, StreamSend};
-use crate::conn_table::{StreamEntry, sweep_s};
+use crate::worker::conn_table::{StreamEntry, sweep_s};
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
 /// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.

@@ -9,7 +9,7 @@ use lighty_http::Fields;
 use lighty_wire::http2::StreamKey;
 
 use super::stream_state::{StreamEvent, StreamRecv, StreamState};
-use crate::conn_table::StreamEntry;
+use crate::worker::conn_table::StreamEntry;
 
 /// Condition that a sending task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,11 @@ use tokio::time::{Sleep, sleep};
 
 use crate::conn::Conn;
 use crate::conn::presence::Presence;
-use crate::conn_table::wait_s;
-use crate::listener_info::ListenerInfo;
-use crate::listener_recovery::ListenerRecovery;
-use crate::live_listeners::ListenerGuard;
+use crate::listen::info::ListenerInfo;
+use crate::listen::live::ListenerGuard;
+use crate::listen::recovery::ListenerRecovery;
 use crate::worker::Worker;
+use crate::worker::conn_table::wait_s;
 
 /// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);

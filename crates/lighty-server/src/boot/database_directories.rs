@@ -7,7 +7,7 @@ use lighty_core::Settings;
 use lighty_io::process::privileges;
 use lighty_modules::webdav;
 
-use crate::boot_error::BootError;
+use crate::boot::error::BootError;
 
 /// Returns an error if the directory of a database does not exist. The first request that needs the
 /// database creates its file.

@@ -21,16 +21,16 @@ use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
-use crate::boot_error::BootError;
-use crate::counts;
-use crate::idle::Activity;
-use crate::listener_info::ListenerInfo;
-use crate::listeners;
-use crate::live_listeners::LiveListeners;
+use crate::boot::error::BootError;
+use crate::listen::info::ListenerInfo;
+use crate::listen::listeners;
+use crate::listen::live::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::report;
+use crate::report::counts;
 use crate::tls;
+use crate::worker::idle::Activity;
 use crate::worker::{TcpProxy, Worker};
 
 /// Order of the main thread to the workers.

@@ -12,7 +12,7 @@ use lighty_io::listen::{
     BindOptions, BindSpec, BoundSocket, Inherited, PreferredFamily, network_addresses,
 };
 
-use crate::boot_error::BootError;
+use crate::boot::error::BootError;
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]

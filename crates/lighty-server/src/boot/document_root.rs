@@ -4,7 +4,7 @@ use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::process::privileges;
 
-use crate::boot_error::BootError;
+use crate::boot::error::BootError;
 
 /// Directives that serve requests without the server's document root: by a backend, a redirect or
 /// another directory.

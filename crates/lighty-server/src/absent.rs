@@ -96,7 +96,7 @@ pub fn modules() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the missing part that has a module of this name.
-pub(crate) fn module(name: &str) -> Option<&'static Part> {
+pub fn module(name: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| !part.is_here && part.module == Some(name))
 }
 

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use lighty_acme::Demand;
 use lighty_acme::{
     CertificateOptions, CertificateSpec, CertificateSpecError, ChallengeKind, DnsHook,
     ExternalAccount, Issuer, OnDemand, Store, address, file_name, public_host,
 };
-pub(crate) use lighty_acme::{CertificatePlan, Demand, Service};
+pub(crate) use lighty_acme::{CertificatePlan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::log::{About, Level as LogLevel, Log};
@@ -26,13 +27,13 @@ use crate::boot::block_settings;
 const FILE_CODE: &str = "acme-file";
 
 /// Returns the directory of certificates and accounts.
-pub(crate) fn store(config: &Config<Settings>) -> Store {
+pub fn store(config: &Config<Settings>) -> Store {
     config.global().module::<AcmeSettings>().store()
 }
 
 /// Returns the certificates that the thread maintains; `None` if there are none. `pairs` receives
 /// the certificates on demand.
-pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<CertificatePlan> {
+pub fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<CertificatePlan> {
     let wanted = wanted(config).unwrap_or_default();
     let on_demand = on_demand(config, pairs);
     let has_work = !wanted.is_empty() || on_demand.is_some();
@@ -110,7 +111,7 @@ impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<
 ///
 /// # Errors
 /// All problems, with their places in the configuration.
-pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<CertificateSpec>, Vec<Diagnostic>> {
+pub fn wanted(config: &Config<Settings>) -> Result<Vec<CertificateSpec>, Vec<Diagnostic>> {
     let mut search = Search::new(config);
     search.on_demand();
     for (id, block) in config.blocks().iter().enumerate() {
@@ -125,7 +126,7 @@ pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<CertificateSpec>, 
 }
 
 /// Returns conflicts between directives, without reading the files that they name.
-pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut problems = wanted(config).err().unwrap_or_default();
     problems.retain(|problem| problem.code != FILE_CODE);
     problems
@@ -350,11 +351,9 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<CertificateOptions, U
 ///
 /// # Errors
 /// The options are invalid.
-pub(crate) fn global_options(
-    config: &Config<Settings>,
-) -> Result<Arc<CertificateOptions>, Unwanted> {
+pub fn global_options(config: &Config<Settings>) -> Result<Arc<CertificateOptions>, String> {
     let own = config.global().module::<AcmeSettings>();
-    options(own, &[]).map(Arc::new)
+    options(own, &[]).map(Arc::new).map_err(|why| why.to_string())
 }
 
 /// Replaces an authority's directory by the one configured for rehearsals, if any.
@@ -393,7 +392,7 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
 
 /// Errors in the configuration of certificates.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unwanted {
+enum Unwanted {
     #[error("acme.activate needs acme.names: no condition `$HTTP[\"host\"] == \"…\"` says them")]
     NoNames,
     #[error("acme.activate: {0}")]

@@ -3,9 +3,9 @@
 //! Order matters: sockets and logs are opened with the initial privileges, then privileges are
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
-pub(crate) mod block_settings;
+pub mod block_settings;
 pub(crate) mod database_directories;
-pub(crate) mod document_root;
+pub mod document_root;
 pub mod error;
 pub(crate) mod error_log;
 mod main_loop;

@@ -10,36 +10,18 @@
 
 pub mod absent;
 #[cfg(feature = "acme")]
-mod acme;
+pub mod acme;
 #[cfg(not(feature = "acme"))]
 #[path = "acme/absent.rs"]
-mod acme;
+pub mod acme;
 pub mod boot;
-pub mod browser;
-#[cfg(feature = "acme")]
-pub mod certificates;
-pub mod check;
 mod conn;
-pub mod libraries;
 pub mod listen;
-#[cfg(feature = "acme")]
-pub mod local_tls;
-#[cfg(not(feature = "acme"))]
-#[path = "local_tls/absent.rs"]
-pub mod local_tls;
-pub mod manual;
 pub mod modules;
-pub mod passwords;
-pub mod rehearse;
 pub mod reload;
 mod report;
-#[cfg(feature = "scripts")]
-pub mod scripts;
-#[cfg(not(feature = "scripts"))]
-#[path = "scripts/absent.rs"]
-pub mod scripts;
 pub mod simulated;
-mod tls;
+pub mod tls;
 pub mod worker;
 
 pub use lighty_io::process::background;

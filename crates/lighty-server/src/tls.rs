@@ -26,13 +26,15 @@ use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 use crate::acme::Demand;
 use crate::listen::listeners;
 
-pub(crate) use keeper::{Keeper, check_keys, read_keys};
-pub(crate) use load::{check, load};
+pub use keeper::check_keys;
+pub(crate) use keeper::{Keeper, read_keys};
+pub use load::{check, load};
 pub(crate) use policies::{SharedVariables, WorkerTls};
 
 /// TLS state that the workers of one configuration share.
 #[derive(Clone, Default)]
-pub(crate) struct Tls {
+pub struct Tls {
+    /// Certificates, keys and rules.
     pub materials: Arc<Materials>,
     /// The process's ticket keys, whatever its configuration.
     pub tickets: TicketKeys,

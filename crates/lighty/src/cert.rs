@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
+use lighty_admin::certificates::{self, Reason};
 use lighty_config::Config;
 use lighty_core::Settings;
-use lighty_server::certificates::{self, Reason};
 
 use crate::cli::Cert;
 use crate::failure::CommandFailure;

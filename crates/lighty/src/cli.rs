@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "acme")]
-use lighty_server::certificates::Reason;
+use lighty_admin::certificates::Reason;
 
 use crate::{absent, address};
 

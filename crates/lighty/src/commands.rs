@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use lighty_admin::passwords::MemoryFile;
+use lighty_admin::{browser, check, passwords};
 use lighty_config::{
     Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style,
 };
 use lighty_core::Settings;
 use lighty_server::background::{self, DetachedSide};
-use lighty_server::passwords::MemoryFile;
-use lighty_server::{boot, browser, check, passwords, reload};
+use lighty_server::{boot, reload};
 
 #[cfg(feature = "acme")]
 use crate::cert;

@@ -5,11 +5,12 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lighty_admin::rehearse;
 use lighty_config::{Active, Config, Sources};
 use lighty_core::{Exchange, Settings};
 use lighty_http::host::parse_host;
 use lighty_http::{Fields, Known, uri};
-use lighty_server::{listen::listeners, rehearse};
+use lighty_server::listen::listeners;
 
 use crate::cli::Format;
 use crate::failure::CommandFailure;

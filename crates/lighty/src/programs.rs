@@ -107,7 +107,7 @@ fn generate(what: &Document) -> Result<(), CommandFailure> {
         Document::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
         }
-        Document::Manual { dir } => lighty_server::manual::write(&table::of_build(), dir)?,
+        Document::Manual { dir } => lighty_admin::manual::write(&table::of_build(), dir)?,
     }
     Ok(())
 }

@@ -11,14 +11,14 @@ pub(crate) fn version_line() -> String {
 pub(crate) fn build_info() -> String {
     let mut text = version_line();
     text.push_str("\n\nFile engines:\n");
-    for (name, outcome) in lighty_server::check::file_engines() {
+    for (name, outcome) in lighty_admin::check::file_engines() {
         let _ = match outcome {
             Ok(why) => writeln!(text, "\t+ {name} ({why})"),
             Err(why) => writeln!(text, "\t- {name} ({why})"),
         };
     }
     text.push_str("\nNetwork backends:\n");
-    for (name, available) in lighty_server::check::network_backends() {
+    for (name, available) in lighty_admin::check::network_backends() {
         let _ = writeln!(text, "\t{} {name}", if available { '+' } else { '-' });
     }
     text.push_str("\nFeatures:\n");
@@ -52,7 +52,7 @@ pub(crate) fn build_info() -> String {
         let _ = writeln!(text, "\t- {module}");
     }
     text.push_str("\nLibraries:\n");
-    for library in lighty_server::libraries::lines() {
+    for library in lighty_admin::libraries::lines() {
         let _ = writeln!(text, "\t+ {library}");
     }
     let lua = LUA.map(|(_, name, source)| (name, source));

@@ -1,6 +1,6 @@
 //! `lighty script`: checks scripts, or tries one with a request from the command line.
 
-use lighty_server::scripts::{self, ScriptError, ScriptStage, TrialRequest};
+use lighty_admin::scripts::{self, ScriptError, ScriptStage, TrialRequest};
 
 use crate::cli::{ScriptCommand, ScriptRun};
 use crate::failure::{CommandFailure, say};

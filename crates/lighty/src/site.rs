@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lighty_server::local_tls;
+use lighty_admin::local_tls;
 
 use crate::address;
 use crate::cli::Serve;

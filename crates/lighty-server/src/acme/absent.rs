@@ -13,7 +13,7 @@ use lighty_io::tls::{Materials, OnDemandPairs};
 
 /// Names that clients request and that are not in the configuration; none may have a certificate.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demand;
+pub struct Demand;
 
 impl Demand {
     pub(crate) fn is_on(&self) -> bool {
@@ -49,7 +49,7 @@ impl Statistics for AcmeFigures {
 }
 
 /// The thread's work; this build has none.
-pub(crate) struct Plan {
+pub struct Plan {
     pub store: Store,
 }
 
@@ -66,7 +66,7 @@ impl Store {
     }
 }
 
-pub(crate) fn plan(_: &Config<Settings>, _: &OnDemandPairs) -> Option<Plan> {
+pub fn plan(_: &Config<Settings>, _: &OnDemandPairs) -> Option<Plan> {
     None
 }
 
@@ -93,6 +93,6 @@ pub(crate) fn proof(_: &Settings, _: &str) -> Option<PathBuf> {
     None
 }
 
-pub(crate) fn check(_: &Config<Settings>) -> Vec<Diagnostic> {
+pub fn check(_: &Config<Settings>) -> Vec<Diagnostic> {
     Vec::new()
 }

@@ -5,7 +5,7 @@ use lighty_core::Settings;
 
 /// Returns the settings that apply if the condition of the block numbered `id`, and every condition
 /// around it, is true.
-pub(crate) fn of(config: &Config<Settings>, id: usize) -> Settings {
+pub fn of(config: &Config<Settings>, id: usize) -> Settings {
     let blocks = config.blocks();
     let around = |id: &usize| match *id {
         0 => None,

@@ -24,7 +24,7 @@ const SERVE_WITHOUT_ROOT: &[&str] = &[
 
 /// Returns true if the document root must be set, because no directive can serve a request without
 /// it. Otherwise, requests that reach the files all the same get 404.
-pub(crate) fn needs_document_root(config: &Config<Settings>) -> bool {
+pub fn needs_document_root(config: &Config<Settings>) -> bool {
     let is_set = |name: &str| config.assigned(name).next().is_some();
     // A document root set anywhere belongs to a virtual host.
     !is_set("server.document-root") && !SERVE_WITHOUT_ROOT.iter().any(|name| is_set(name))

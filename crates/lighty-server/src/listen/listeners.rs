@@ -16,7 +16,7 @@ use crate::boot::error::BootError;
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The address as in `$SERVER["socket"]`.
     pub name: String,
     /// The address to bind.
@@ -85,7 +85,7 @@ fn unusable(span: Option<Span>, message: String) -> Diagnostic {
 }
 
 /// Returns every configured address, the main one first.
-pub(crate) fn wanted(
+pub fn wanted(
     config: &Config<Settings>,
     server: &ServerSettings,
 ) -> Result<Vec<Wanted>, BootError> {

@@ -96,7 +96,7 @@ pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
 ///
 /// # Errors
 /// The file cannot be used; the message names the fault. A start tolerates `NotFound`.
-pub(crate) fn check_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
+pub fn check_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     match tls.materials.is_empty() {
         true => Ok(()),
         false => keep_tickets(&Watched::of(global, tls)),

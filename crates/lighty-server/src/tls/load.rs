@@ -16,10 +16,7 @@ use crate::{acme, boot::block_settings, listen::listeners};
 ///
 /// # Errors
 /// All problems, with their places in the configuration.
-pub(crate) fn load(
-    config: &Config<Settings>,
-    before: &Materials,
-) -> Result<Materials, Vec<Diagnostic>> {
+pub fn load(config: &Config<Settings>, before: &Materials) -> Result<Materials, Vec<Diagnostic>> {
     let listening = listening(config);
     let materials = Materials::after(before);
     let mut load = Load { config, materials: &materials, before, problems: Vec::new() };
@@ -40,7 +37,7 @@ pub(crate) fn load(
 }
 
 /// Returns conflicts between directives, without reading the files that they name.
-pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let before = Materials::default();
     let mut load =
         Load { config, materials: &Materials::default(), before: &before, problems: Vec::new() };

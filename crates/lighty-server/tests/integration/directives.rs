@@ -57,14 +57,3 @@ fn no_planned_name_is_available_already() {
         assert!(table.get(name).is_none(), "{name} is both available and not");
     }
 }
-
-#[test]
-fn the_manual_has_a_section_for_every_directive() {
-    let table = table();
-    let pages = lighty_server::manual::pages(&table);
-    for row in table.iter() {
-        let page = &pages[&format!("directives/{}.md", row.module)];
-        assert!(page.contains(&format!("\n## {}\n", row.name)), "{}", row.name);
-        assert!(pages["directives/index.md"].contains(row.name));
-    }
-}

@@ -1,6 +1,6 @@
 //! Runs lighttpd 1.4 and lighty side by side, with the same configuration, requests and programs
 //! behind them. Statuses, header fields, bodies and the requests that programs see must be equal,
-//! or the manual must list and justify the difference (`lighty-server/src/manual/differences.txt`).
+//! or the manual must list and justify the difference (`lighty-admin/src/manual/differences.txt`).
 //!
 //! Configurations are data (`cases/`, see [`case`]) or random combinations ([`random`]).
 //! `LIGHTY_COMPAT_CASE=words` selects cases by a part of their name. `LIGHTY_COMPAT_PAIRS` sets the
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use lighty_server::manual::differences::differences;
+use lighty_admin::manual::differences::differences;
 
 use case::{Ask, Case, Mark};
 use compare::{Finding, compare};

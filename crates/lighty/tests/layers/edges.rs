@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-modules", FEATURES),
     ("lighty-proxy", BELOW_FEATURES),
     ("lighty-server", ABOVE_FEATURES),
+    ("lighty-admin", OFFLINE),
     ("lighty-programs", &["lighty-http", "lighty-wire", "lighty-io", "lighty-lua", "lighty-fetch"]),
     ("lighty", WHOLE),
     ("lighty-testkit", &[]),
@@ -49,14 +50,33 @@ const ABOVE_FEATURES: &[&str] = &[
     "lighty-config",
     "lighty-io",
     "lighty-core",
-    "lighty-lua",
     "lighty-modules",
     "lighty-proxy",
 ];
 
+/// What is done without a running server.
+const OFFLINE: &[&str] = &[
+    "lighty-acme",
+    "lighty-http",
+    "lighty-wire",
+    "lighty-config",
+    "lighty-io",
+    "lighty-core",
+    "lighty-lua",
+    "lighty-modules",
+    "lighty-proxy",
+    "lighty-server",
+];
+
 /// Command line: the server, the programs beside it, and their messages.
-const WHOLE: &[&str] =
-    &["lighty-server", "lighty-programs", "lighty-config", "lighty-core", "lighty-http"];
+const WHOLE: &[&str] = &[
+    "lighty-admin",
+    "lighty-server",
+    "lighty-programs",
+    "lighty-config",
+    "lighty-core",
+    "lighty-http",
+];
 
 #[test]
 fn crates_depend_only_on_those_below_them() {

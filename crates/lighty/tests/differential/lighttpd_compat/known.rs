@@ -1,6 +1,6 @@
 //! Differences that apply to every case: the rows of the table describe how to recognize them.
 
-use lighty_server::manual::differences::{Difference, differences};
+use lighty_admin::manual::differences::{Difference, differences};
 use lighty_testkit::response::Response;
 
 use super::case::{Ask, Case};

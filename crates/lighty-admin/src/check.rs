@@ -21,8 +21,8 @@ use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 use lighty_io::tls::{KeyLog, Materials};
 
-use crate::boot::document_root::needs_document_root;
-use crate::{acme, listen::listeners, tls};
+use lighty_server::boot::document_root::needs_document_root;
+use lighty_server::{acme, listen::listeners, tls};
 
 pub use foreign::name_foreign;
 

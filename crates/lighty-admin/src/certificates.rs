@@ -14,7 +14,7 @@ use lighty_io::clock::local_time::LocalTime;
 use lighty_io::os_text;
 use lighty_io::tls::{CertificateFacts, TlsError, examine};
 
-use crate::acme;
+use lighty_server::acme;
 
 /// Errors of commands that show or change certificates.
 #[derive(Debug, thiserror::Error)]
@@ -173,8 +173,7 @@ pub fn revoke(
     let wanted = wanted.into_iter().find(|one| file_name(&one.names) == file);
     let options = match &wanted {
         Some(wanted) => Arc::clone(&wanted.options),
-        None => acme::global_options(config)
-            .map_err(|why| CertificateError::Options(why.to_string()))?,
+        None => acme::global_options(config).map_err(CertificateError::Options)?,
     };
     let issuer = lighty_acme::revoke(&store, &file, &options, reason)
         .map_err(|why| CertificateError::Authority(name.to_owned(), why))?;

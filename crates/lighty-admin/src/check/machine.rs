@@ -10,7 +10,7 @@ use lighty_io::listen::{self, BindSpec};
 use lighty_io::process::privileges;
 
 use super::{Check, assigned};
-use crate::listen::listeners;
+use lighty_server::listen::listeners;
 
 /// Directives with hosts that may be programs or sockets.
 pub(super) const SERVERS: [&str; 6] = [

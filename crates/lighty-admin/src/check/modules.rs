@@ -4,8 +4,8 @@ use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 
-use crate::absent;
-use crate::modules::{self, directives as rows};
+use lighty_server::absent;
+use lighty_server::modules::{self, directives as rows};
 
 /// lighttpd modules replaced by one of ours or by the core.
 const COVERED: &[&str] = &[

@@ -141,3 +141,31 @@ fn planned_page(table: &Table<Settings>) -> String {
     }
     page
 }
+
+#[cfg(test)]
+mod tests {
+    use lighty_core::settings::directives;
+    use lighty_server::modules;
+
+    use super::*;
+
+    fn table() -> Table<Settings> {
+        Table::new()
+            .rows(modules::directives())
+            .planned(directives::PLANNED.iter().copied())
+            .instead(directives::INSTEAD.iter().copied())
+            .gone(directives::GONE.iter().copied())
+            .removed(directives::REMOVED.iter().copied())
+    }
+
+    #[test]
+    fn the_manual_has_a_section_for_every_directive() {
+        let table = table();
+        let pages = pages(&table);
+        for row in table.iter() {
+            let page = &pages[&format!("directives/{}.md", row.module)];
+            assert!(page.contains(&format!("\n## {}\n", row.name)), "{}", row.name);
+            assert!(pages["directives/index.md"].contains(row.name));
+        }
+    }
+}

@@ -18,7 +18,7 @@ use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 
-use crate::modules::{self, Shared};
+use lighty_server::modules::{self, Shared};
 
 /// A request as it would arrive.
 pub struct Asked<'a> {

@@ -4,7 +4,7 @@ use lighty_config::{Config, Diagnostic, Level};
 use lighty_core::Settings;
 use lighty_modules::cors::CorsSettings;
 
-use crate::boot::block_settings;
+use lighty_server::boot::block_settings;
 
 pub(super) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let allows_all = |id: usize| {

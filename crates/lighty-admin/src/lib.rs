@@ -1,0 +1,26 @@
+//! What is done without a running server.
+//!
+//! `check` (a configuration and the machine that it is for), `rehearse` (a request's way through a
+//! configuration), `certificates`, `local_tls` (certificates for this machine alone), `passwords`,
+//! `scripts` (trial runs), `manual` (generated pages), `libraries` and `browser`.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod browser;
+#[cfg(feature = "acme")]
+pub mod certificates;
+pub mod check;
+pub mod libraries;
+#[cfg(feature = "acme")]
+pub mod local_tls;
+#[cfg(not(feature = "acme"))]
+#[path = "local_tls/absent.rs"]
+pub mod local_tls;
+pub mod manual;
+pub mod passwords;
+pub mod rehearse;
+#[cfg(feature = "scripts")]
+pub mod scripts;
+#[cfg(not(feature = "scripts"))]
+#[path = "scripts/absent.rs"]
+pub mod scripts;

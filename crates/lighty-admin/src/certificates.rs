@@ -173,7 +173,8 @@ pub fn revoke(
     let wanted = wanted.into_iter().find(|one| file_name(&one.names) == file);
     let options = match &wanted {
         Some(wanted) => Arc::clone(&wanted.options),
-        None => acme::global_options(config).map_err(CertificateError::Options)?,
+        None => acme::global_options(config)
+            .map_err(|why| CertificateError::Options(why.to_string()))?,
     };
     let issuer = lighty_acme::revoke(&store, &file, &options, reason)
         .map_err(|why| CertificateError::Authority(name.to_owned(), why))?;

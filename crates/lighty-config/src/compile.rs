@@ -239,6 +239,7 @@ impl<'a, S> Compiler<'a, S> {
             key: &entry.key,
             span: value.span,
             base: self.base,
+            block: id,
             fields: &fields,
             captures,
             means: self.means,

@@ -22,6 +22,8 @@ pub struct CompileCtx<'a> {
     pub span: Span,
     /// The directory of the main configuration file.
     pub base: &'a Path,
+    /// The number of the block that the value stands in; 0 at the top level.
+    pub block: usize,
     /// Fields tested by the enclosing conditions, outermost first; empty at the top level.
     pub fields: &'a [&'a Field],
     /// The condition that provides `%0` to `%9`: the innermost enclosing one with `=~`, `==`, `=^`
@@ -39,6 +41,7 @@ impl<'a> CompileCtx<'a> {
             key,
             span: Span { file: FileId(0), start: 0, end: 0 },
             base: Path::new(""),
+            block: 0,
             fields: &[],
             captures: None,
             means: Means { backtracking: None, steps: PATTERN_STEPS },

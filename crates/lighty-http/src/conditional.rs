@@ -74,13 +74,8 @@ pub fn evaluate(
     {
         return PreconditionOutcome::NotModified;
     }
-    PreconditionOutcome::Proceed { ranges: may_be_partial(method, fields, validators) }
-}
-
-/// True if `Range` may be evaluated, according to the method and `If-Range`.
-#[must_use]
-pub fn may_be_partial(method: Method, fields: &Fields, validators: &Validators<'_>) -> bool {
-    method == Method::Get && if_range_holds(fields, validators)
+    let ranges = method == Method::Get && if_range_holds(fields, validators);
+    PreconditionOutcome::Proceed { ranges }
 }
 
 /// RFC 9110 section 13.1.5: a strong tag or the exact date; otherwise the whole is sent.

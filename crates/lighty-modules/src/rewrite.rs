@@ -7,7 +7,7 @@ mod try_files;
 
 use std::rc::Rc;
 
-use lighty_config::{Directive, Kind, Undecided};
+use lighty_config::{CompileCtx, Directive, Kind, Undecided, Value};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::settings::limits;
 use lighty_core::settings::rules::{Applied, Rules};
@@ -27,10 +27,13 @@ pub struct RewriteSettings {
 }
 module_settings!(RewriteSettings);
 
+/// Rules of one block. As in lighttpd, either directive of a block hides both of the blocks around
+/// it.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     once: Rules,
     repeat: Rules,
+    block: usize,
 }
 
 impl RewriteSettings {
@@ -41,6 +44,14 @@ impl RewriteSettings {
 }
 
 impl Lists {
+    /// Returns the lists of this block.
+    fn of(&mut self, block: usize) -> &mut Self {
+        if self.block != block {
+            *self = Self { block, ..Self::default() };
+        }
+        self
+    }
+
     fn is_empty(&self) -> bool {
         self.once.is_empty() && self.repeat.is_empty()
     }
@@ -51,10 +62,11 @@ pub struct Rewrite;
 
 fn row(
     name: &'static str,
-    set: impl Fn(&mut RewriteSettings, Rules) + Copy + Send + Sync + 'static,
+    set: impl Fn(&mut RewriteSettings, usize, Rules) + Copy + Send + Sync + 'static,
 ) -> Directive<Settings> {
-    Directive::parsed(name, Kind::Map, Rules::parse, move |s: &mut Settings, rules| {
-        set(s.module_mut(), rules.clone());
+    let parse = |value: &Value, ctx: &CompileCtx| Ok((ctx.block, Rules::parse(value, ctx)?));
+    Directive::parsed(name, Kind::Map, parse, move |s: &mut Settings, (block, rules)| {
+        set(s.module_mut(), *block, rules.clone());
     })
     .module("mod_rewrite")
     .default("()")
@@ -85,10 +97,11 @@ impl Module for Rewrite {
 
     fn directives() -> Vec<Directive<Settings>> {
         vec![
-            row("url.rewrite-once", |s, rules| s.always.once = rules)
+            row("url.rewrite-once", |s, block, rules| s.always.of(block).once = rules)
                 .doc(
                     "Regular expressions, each with the replacement of the URL. The first match \
                      wins and ends the search; `url.rewrite-repeat` comes after this directive. \
+                     In a block, either of the two hides both of the blocks around it. \
                      The expressions see the encoded path and query (`/a%20b?x=1`). `$1` is a \
                      group of the expression, `%1` one of the condition around it (write `%%20` \
                      for a percent sign before a digit); `${1}` and `%{1}` encode what they \
@@ -102,13 +115,13 @@ impl Module for Rewrite {
                 .example("url.rewrite-once = ( \"^/wiki/([^?]*)\" => \"/wiki.php?page=$1&${url.query}\" )")
                 .alias("url.rewrite")
                 .alias("url.rewrite-final"),
-            row("url.rewrite-repeat", |s, rules| s.always.repeat = rules)
+            row("url.rewrite-repeat", |s, block, rules| s.always.of(block).repeat = rules)
                 .doc(
                     "Like `url.rewrite-once`, but the rules are applied again to the result. After \
                      100 rounds the request is answered 500.",
                 )
                 .example("url.rewrite-repeat = ( \"^(.*)//+(.*)\" => \"$1/$2\" )"),
-            row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
+            row("url.rewrite-if-not-file", |s, block, rules| s.if_not_file.of(block).once = rules)
                 .doc(
                     "Like `url.rewrite-once`, for URLs without a regular file, as many \
                      applications need for pretty URLs. URLs that a backend takes whether or not \
@@ -117,13 +130,13 @@ impl Module for Rewrite {
                      up.",
                 )
                 .example("url.rewrite-if-not-file = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),
-            row("url.rewrite-repeat-if-not-file", |s, rules| s.if_not_file.repeat = rules)
+            row("url.rewrite-repeat-if-not-file", |s, block, rules| s.if_not_file.of(block).repeat = rules)
                 .doc(
                     "Like `url.rewrite-if-not-file`, but the rules are applied again to the result \
                      while it is no regular file either.",
                 )
                 .example("url.rewrite-repeat-if-not-file = ( \"^/v[0-9]+/(.*)\" => \"/$1\" )"),
-            row("url.rewrite-if-missing", |s, rules| s.if_missing.once = rules)
+            row("url.rewrite-if-missing", |s, block, rules| s.if_missing.of(block).once = rules)
                 .since("lighty 0.1")
                 .doc(
                     "Like `url.rewrite-if-not-file`, for URLs without a file and without a \

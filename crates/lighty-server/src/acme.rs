@@ -351,9 +351,11 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<CertificateOptions, U
 ///
 /// # Errors
 /// The options are invalid.
-pub fn global_options(config: &Config<Settings>) -> Result<Arc<CertificateOptions>, String> {
+pub fn global_options(
+    config: &Config<Settings>,
+) -> Result<Arc<CertificateOptions>, AcmeOptionsError> {
     let own = config.global().module::<AcmeSettings>();
-    options(own, &[]).map(Arc::new).map_err(|why| why.to_string())
+    Ok(Arc::new(options(own, &[])?))
 }
 
 /// Replaces an authority's directory by the one configured for rehearsals, if any.
@@ -389,6 +391,11 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
         _ => Err(Unwanted::AccountFile(file, io::Error::other("it holds no key in base64"))),
     }
 }
+
+/// The options outside of conditions are no options of a certificate.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct AcmeOptionsError(#[from] Unwanted);
 
 /// Errors in the configuration of certificates.
 #[derive(Debug, thiserror::Error)]

@@ -31,11 +31,13 @@ pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> PreconditionOutcome {
     let is_judged = ex.state.judges_head
         && ex.response.maker == Maker::Server
         && ex.state.error_status.is_none();
-    if is_judged && is_conditional(ex) {
-        let ranges = conditional::may_be_partial(method, fields, &validators);
-        return PreconditionOutcome::Proceed { ranges };
+    match conditional::evaluate(method, fields, true, &validators) {
+        proceed @ PreconditionOutcome::Proceed { .. } => proceed,
+        // The whole representation: a range that it does not have would be a 416, which is not
+        // judged.
+        _ if is_judged && is_conditional(ex) => PreconditionOutcome::Proceed { ranges: false },
+        outcome => outcome,
     }
-    conditional::evaluate(method, fields, true, &validators)
 }
 
 /// Calls the hooks of [`Phase::Conditions`] for a handler that responds before that phase, so that

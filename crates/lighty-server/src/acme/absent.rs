@@ -50,22 +50,25 @@ impl Statistics for AcmeFigures {
 
 /// The thread's work; this build has none.
 pub struct Plan {
+    /// The directory of certificates.
     pub store: Store,
 }
 
 /// A directory of certificates; uninhabited in this build.
-pub(crate) enum Store {}
+pub enum Store {}
 
 impl Store {
     pub(crate) fn prepare(&self, _: Option<(u32, u32)>) -> io::Result<()> {
         match *self {}
     }
 
-    pub(crate) fn try_place(&self) -> io::Result<()> {
+    /// Checks that the directory can be made.
+    pub fn try_place(&self) -> io::Result<()> {
         match *self {}
     }
 }
 
+/// Returns `None`: nothing is maintained.
 pub fn plan(_: &Config<Settings>, _: &OnDemandPairs) -> Option<Plan> {
     None
 }
@@ -93,6 +96,7 @@ pub(crate) fn proof(_: &Settings, _: &str) -> Option<PathBuf> {
     None
 }
 
+/// Returns no findings.
 pub fn check(_: &Config<Settings>) -> Vec<Diagnostic> {
     Vec::new()
 }

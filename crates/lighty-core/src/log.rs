@@ -1,10 +1,10 @@
 //! The error log: levels, and lines as text or JSON. Writing never blocks: lines go to a sink of
 //! `lighty_io::log_writer`.
 
-pub mod complaint;
 pub mod error_output;
 pub(crate) mod program_rate;
 pub mod strftime;
+pub mod throttle;
 pub mod trace;
 
 use std::fmt::Write;

@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 
 use crate::fault::Fault;
 use crate::log::Log;
-use crate::log::complaint::Complaint;
+use crate::log::throttle::LogThrottle;
 use crate::machine::counters::Counters;
 use crate::machine::metrics::Metrics;
 use crate::machine::random::Random;
@@ -44,9 +44,9 @@ pub struct Machine {
     /// Source of request ids and trace ids.
     pub random: Random,
     /// Rate-limits the log line about refused WebSockets.
-    pub(crate) refused_upgrades: Complaint,
+    pub(crate) refused_upgrades: LogThrottle,
     /// Rate-limits the log line about requests for files of a site without a document root.
-    pub(crate) no_document_root: Complaint,
+    pub(crate) no_document_root: LogThrottle,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     /// The most recently used root, usually the next one needed.
     latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
@@ -69,8 +69,8 @@ impl Machine {
             counters: Counters::default(),
             metrics: Metrics::default(),
             random: Random::new(seed()),
-            refused_upgrades: Complaint::default(),
-            no_document_root: Complaint::default(),
+            refused_upgrades: LogThrottle::default(),
+            no_document_root: LogThrottle::default(),
             roots: RefCell::default(),
             latest_root: RefCell::default(),
             opening: RefCell::default(),

@@ -539,9 +539,9 @@ impl Auth {
         let (reader, now_s) = (Arc::clone(store), ex.machine.clock.unix_s());
         let refresh = move || reader.refresh(now_ms, now_s);
         match ThreadPool::global().run(Lane::Other, refresh).await {
-            Ok(Ok((loaded, complaints))) => {
-                for words in complaints {
-                    ex.log(Level::Warning, &words);
+            Ok(Ok((loaded, problems))) => {
+                for problem in problems {
+                    ex.log(Level::Warning, &problem);
                 }
                 Ok(loaded)
             }

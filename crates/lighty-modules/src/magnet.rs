@@ -12,15 +12,15 @@
 //! - `dictionaries`: data that scripts share
 //! - `accounts`: resource usage and scripts' own counters, for the statistics
 //! - `server`: `lighty.server`
-//! - `complaints`: limits the log messages of failing scripts
+//! - `error_throttle`: limits the log messages of failing scripts
 
 mod accounts;
 mod attributes;
 mod body;
 mod calls;
-mod complaints;
 mod dictionaries;
 mod drive;
+mod error_throttle;
 mod filter;
 mod http;
 mod request;
@@ -39,8 +39,8 @@ use lighty_core::{Exchange, Settings, Step};
 use tokio::sync::Semaphore;
 
 pub use accounts::Accounts;
-use complaints::Complaints;
 pub use dictionaries::Dictionaries;
+use error_throttle::ErrorThrottle;
 use request::MagnetRequests;
 use script_changes::ScriptChanges;
 use scripts::Scripts;
@@ -53,7 +53,7 @@ pub(crate) struct Magnet {
     scripts: Scripts,
     server: Rc<ScriptServer>,
     dictionaries: Dictionaries,
-    complaints: Complaints,
+    errors: ErrorThrottle,
     /// Suspended scripts continue one at a time, with one time slice in each turn of the loop.
     turns: Semaphore,
 }
@@ -65,7 +65,7 @@ impl Magnet {
             scripts: Scripts::new(&server.accounts),
             server: Rc::new(server),
             dictionaries,
-            complaints: Complaints::default(),
+            errors: ErrorThrottle::default(),
             turns: Semaphore::new(1),
         }
     }

@@ -187,7 +187,7 @@ fn start(
         .map(|_| {
             let started = program.start(nowhere.as_ref().ok());
             if let Err(error) = &nowhere {
-                complain_of_output(error, started.as_ref().err());
+                report_output(error, started.as_ref().err());
             }
             started
         })
@@ -217,7 +217,7 @@ fn start(
 
 /// Reports that `/dev/null` is missing in the root directory: the program then keeps our standard
 /// error, so an error of `exec` is shown.
-fn complain_of_output(error: &io::Error, exec: Option<&io::Error>) {
+fn report_output(error: &io::Error, exec: Option<&io::Error>) {
     let text = "couldn't open and redirect stdout/stderr to '/dev/null'";
     crate::print_error(NAME, &format!("{text}: {}", os_text(error)));
     if let Some(error) = exec {

@@ -22,7 +22,7 @@ use crate::serve::local::Local;
 use crate::upstream::Upstream;
 use crate::upstream::address::AddressId;
 use crate::upstream::balance::BalanceKey;
-use crate::upstream::complaints::Logged;
+use crate::upstream::fault_log::Logged;
 use crate::upstream::spec::{Protocol, ProxyProtocol};
 
 /// Maximum number of addresses tried for a connection.
@@ -59,7 +59,7 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
             tunnel.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
         }
         Err(report) => {
-            let logged = upstream.complaints.log(report.fault, local.clock.mono_ms());
+            let logged = upstream.fault_log.log(report.fault, local.clock.mono_ms());
             let what = report.fault.verdict().words;
             let mut report = report.about(what);
             let level = match logged {

@@ -131,7 +131,7 @@ impl Serving<'_> {
     fn fail(&mut self, report: FaultReport) -> Step<'static> {
         let mut report = report.about(&self.upstream.spec.name);
         let now_ms = self.local.clock.mono_ms();
-        self.upstream.complaints.fail(self.ex, &mut report, now_ms);
+        self.upstream.fault_log.fail(self.ex, &mut report, now_ms);
         if report.fault.verdict().status.is_some_and(|status| status.code() == 503) {
             let after_s = self.retry_after_s(report.fault).to_string();
             self.ex.response.fields.push_known(Known::RetryAfter, after_s);

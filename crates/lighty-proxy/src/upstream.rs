@@ -4,8 +4,8 @@ pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod backend_tls;
 pub(crate) mod balance;
-pub(crate) mod complaints;
 pub mod configured;
+pub(crate) mod fault_log;
 pub(crate) mod health;
 pub(crate) mod names;
 pub(crate) mod protocol;
@@ -25,7 +25,7 @@ use crate::connect::backlog::Backlog;
 use crate::upstream::address::{Address, AddressId, AddressSpec};
 use crate::upstream::backend::{BackendKey, Backends};
 use crate::upstream::balance::{BalanceKey, Balancer, Choice};
-use crate::upstream::complaints::Complaints;
+use crate::upstream::fault_log::FaultLog;
 use crate::upstream::health::passive::{AddressState, HealthChange};
 use crate::upstream::names::NamedAddress;
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
@@ -58,7 +58,7 @@ pub struct Upstream {
     stage: AtomicU8,
     /// Signals that its configuration is outdated.
     retirement: Notify,
-    pub(crate) complaints: Complaints,
+    pub(crate) fault_log: FaultLog,
 }
 
 /// Stage of an upstream's configuration.
@@ -131,7 +131,7 @@ impl Upstream {
             backends: Arc::clone(backends),
             stage: AtomicU8::new(Stage::Prepared as u8),
             retirement: Notify::new(),
-            complaints: Complaints::default(),
+            fault_log: FaultLog::default(),
             spec,
         };
         let literal = upstream.spec.backends.iter().filter_map(|b| literal(b, &upstream.spec));

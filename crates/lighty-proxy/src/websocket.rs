@@ -48,7 +48,7 @@ pub(crate) async fn serve(
         Ok(connection) => connection,
         Err(report) => {
             let mut report = report.about(&upstream.spec.name);
-            upstream.complaints.fail(ex, &mut report, local.clock.mono_ms());
+            upstream.fault_log.fail(ex, &mut report, local.clock.mono_ms());
             return Step::Answered;
         }
     };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lighty_core::log::{About, Level};
 use lighty_core::settings::limits;
-use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings};
+use lighty_core::{Exchange, Fault, Generation, LogThrottle, Machine, Settings};
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::process::memory;
 use lighty_io::process::syscall_fallback;
@@ -69,13 +69,13 @@ pub struct Worker {
     /// Number of listeners that wait for room.
     pub(crate) crowding: Cell<u32>,
     /// Rate-limits the log: the connection limit is reached, descriptors are exhausted.
-    pub(crate) crowded: Complaint,
-    pub(crate) short_of_descriptors: Complaint,
+    pub(crate) crowded: LogThrottle,
+    pub(crate) short_of_descriptors: LogThrottle,
     pub(crate) tls: WorkerTls,
     /// Rate-limits the log: clients speak TLS to a clear-text HTTP/1 port.
-    pub tls_clients: Complaint,
+    pub tls_clients: LogThrottle,
     /// Like `tls_clients`, for the preface of HTTP/2 (RFC 9113 section 3.4).
-    pub http2_clients: Complaint,
+    pub http2_clients: LogThrottle,
     pub(crate) stopping: Cell<bool>,
     /// Notified when `stopping` is set.
     stop: Notify,
@@ -98,11 +98,11 @@ impl Worker {
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
             crowding: Cell::new(0),
-            crowded: Complaint::default(),
-            short_of_descriptors: Complaint::default(),
+            crowded: LogThrottle::default(),
+            short_of_descriptors: LogThrottle::default(),
             tls: WorkerTls::default(),
-            tls_clients: Complaint::default(),
-            http2_clients: Complaint::default(),
+            tls_clients: LogThrottle::default(),
+            http2_clients: LogThrottle::default(),
             stopping: Cell::new(false),
             stop: Notify::new(),
             paces: RefCell::default(),

@@ -234,11 +234,11 @@ impl Program {
         });
     }
 
-    fn await_that(&mut self, complaint: &str, mut holds: impl FnMut() -> bool) {
+    fn await_that(&mut self, failure: &str, mut holds: impl FnMut() -> bool) {
         let start = Instant::now();
         while !holds() {
             if self.has_ended() || start.elapsed() > START_DEADLINE {
-                panic!("{} {complaint}; it wrote:\n{}", self.line[0], self.log());
+                panic!("{} {failure}; it wrote:\n{}", self.line[0], self.log());
             }
             std::thread::sleep(Duration::from_millis(10));
         }

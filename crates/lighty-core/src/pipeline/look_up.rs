@@ -122,7 +122,7 @@ async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<CacheEntry>> {
 
 async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
     if ex.physical.docroot.is_empty() {
-        complain_of_no_root(ex);
+        log_missing_root(ex);
         return Err(Fault::NotFound);
     }
     let opened = Box::pin(ex.machine.open_root(&ex.physical.docroot)).await;
@@ -149,7 +149,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
 
 /// Logs, rate-limited, a request for a file where no document root is configured.
 #[cold]
-fn complain_of_no_root(ex: &Exchange) {
+fn log_missing_root(ex: &Exchange) {
     let now_s = (ex.machine.clock.mono_ms() / 1000) as u32;
     if ex.machine.no_document_root.is_due(now_s) {
         let text = "server.document-root is not set here, and no backend takes the request: \

@@ -111,7 +111,7 @@ impl SpooledResponse {
             buffer: Rc::clone(&buffer),
             log: ex.machine.log.clone(),
             clock: ex.machine.clock.clone(),
-            has_complained: false,
+            has_logged_failure: false,
             has_ended: false,
         };
         let filling = tokio::task::spawn_local(filler.run()).abort_handle();
@@ -243,7 +243,7 @@ struct Filler<S> {
     buffer: Rc<RefCell<SpoolBuffer>>,
     log: Log,
     clock: lighty_io::clock::Clock,
-    has_complained: bool,
+    has_logged_failure: bool,
     has_ended: bool,
 }
 
@@ -253,8 +253,8 @@ impl<S> Drop for Filler<S> {
         let mut buffer = self.buffer.borrow_mut();
         buffer.note_request(false);
         if buffer.end.is_none() && !self.has_ended {
-            let words = "reading a response ahead broke off";
-            buffer.end = Some(End::Cut(FaultReport::new(Fault::Internal, words)));
+            let reason = "reading a response ahead broke off";
+            buffer.end = Some(End::Cut(FaultReport::new(Fault::Internal, reason)));
             buffer.wake_reader();
         }
     }
@@ -310,18 +310,18 @@ impl<S: Ahead> Filler<S> {
             buffer.wake_reader();
         }
         if let Err(error) = stored {
-            self.complain(&error.to_string());
+            self.log_failure(&error.to_string());
             // Until the buffer is empty, nothing more is read from the backend.
             std::future::poll_fn(|cx| self.poll_empty(cx)).await;
             self.buffer.borrow_mut().push(bytes);
         }
     }
 
-    fn complain(&mut self, words: &str) {
-        if std::mem::replace(&mut self.has_complained, true) {
+    fn log_failure(&mut self, reason: &str) {
+        if std::mem::replace(&mut self.has_logged_failure, true) {
             return;
         }
-        let message = format!("{} waits for its client: {words} (server.upload-dirs)", S::WAITER);
+        let message = format!("{} waits for its client: {reason} (server.upload-dirs)", S::WAITER);
         let about = About::default();
         self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
     }

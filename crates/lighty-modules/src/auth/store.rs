@@ -110,12 +110,12 @@ impl<T> Store<T> {
         match read {
             Ok(Change::None(loaded)) => Ok((loaded, Vec::new())),
             Ok(Change::New(change)) => {
-                let New { stamp, sum, loaded, complaints } = *change;
+                let New { stamp, sum, loaded, problems } = *change;
                 state.stamp = stamp;
                 state.sum = sum;
                 state.loaded = Some(Arc::clone(&loaded));
                 let named = |words| format!("{}: {words}", self.path);
-                Ok((loaded, complaints.into_iter().map(named).collect()))
+                Ok((loaded, problems.into_iter().map(named).collect()))
             }
             Err(error) => {
                 state.loaded = None;
@@ -146,18 +146,18 @@ impl<T> Store<T> {
         let settled = now_s.saturating_sub(stamp.changed_s()) > 2;
         let sum = sum(&text);
         let stamp = settled.then_some(stamp);
-        let (loaded, complaints) = match known {
+        let (loaded, problems) = match known {
             Some((loaded, old, _)) if old == sum => (loaded, Vec::new()),
             _ => self.load(&text),
         };
-        Ok(Change::New(Box::new(New { stamp, sum, loaded, complaints })))
+        Ok(Change::New(Box::new(New { stamp, sum, loaded, problems })))
     }
 
     fn load(&self, text: &[u8]) -> Parsed<Arc<Loaded<T>>> {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        let (table, complaints) = (self.parse)(self, text);
+        let (table, problems) = (self.parse)(self, text);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        (Arc::new(Loaded { generation, table }), complaints)
+        (Arc::new(Loaded { generation, table }), problems)
     }
 }
 
@@ -170,7 +170,7 @@ struct New<T> {
     stamp: Option<Stamp>,
     sum: [u8; 16],
     loaded: Arc<Loaded<T>>,
-    complaints: Vec<String>,
+    problems: Vec<String>,
 }
 
 // The guarded state is consistent between any two statements.
@@ -197,19 +197,19 @@ mod tests {
         std::fs::write(&path, "one").expect("written");
         let store = store(&path);
         assert!(matches!(store.look(5000), Look::Stale));
-        let (first, complaints) = store.refresh(5000, i64::MAX).expect("read");
-        assert_eq!((&*first.table, complaints.len()), (&b"one"[..], 1));
+        let (first, problems) = store.refresh(5000, i64::MAX).expect("read");
+        assert_eq!((&*first.table, problems.len()), (&b"one"[..], 1));
         assert!(matches!(store.look(5000 + FRESH_MS - 1), Look::Fresh(_)));
         assert!(matches!(store.look(5000 + FRESH_MS), Look::Stale));
         assert!(matches!(store.look(5000 + FRESH_MS), Look::Fresh(_)), "one is sent");
-        let (again, complaints) = store.refresh(6000, i64::MAX).expect("read");
-        assert_eq!((again.generation, complaints.len()), (first.generation, 0));
+        let (again, problems) = store.refresh(6000, i64::MAX).expect("read");
+        assert_eq!((again.generation, problems.len()), (first.generation, 0));
         std::fs::write(&path, "two!").expect("written");
         let (second, _) = store.refresh(7000, 0).expect("read");
         assert_eq!(&*second.table, b"two!");
         assert_ne!(second.generation, first.generation);
-        let (same, complaints) = store.refresh(8000, 0).expect("read");
-        assert_eq!((same.generation, complaints.len()), (second.generation, 0));
+        let (same, problems) = store.refresh(8000, 0).expect("read");
+        assert_eq!((same.generation, problems.len()), (second.generation, 0));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) enum Kind {
 pub(super) type Parsed<T> = (T, Vec<String>);
 
 /// Maximum number of bad lines reported one by one; the rest are only counted.
-const COMPLAINTS_MAX: usize = 10;
+const PROBLEMS_MAX: usize = 10;
 
 /// The users of a file.
 pub(super) struct Users {
@@ -44,8 +44,8 @@ impl Users {
     /// Parses a file; lines with errors are skipped.
     pub(super) fn parse(kind: Kind, text: &[u8]) -> Parsed<Self> {
         let mut users = Self { kind, places: HashMap::default(), entries: Vec::new() };
-        let complaints = each_line(text, |line| users.take(line));
-        (users, complaints)
+        let problems = each_line(text, |line| users.take(line));
+        (users, problems)
     }
 
     fn take(&mut self, line: &str) -> Result<(), &'static str> {
@@ -180,14 +180,14 @@ impl Groups {
     /// Reads a file.
     pub(super) fn parse(text: &[u8]) -> Parsed<Self> {
         let mut groups = Self::default();
-        let complaints = each_line(text, |line| {
+        let problems = each_line(text, |line| {
             let (name, rest) = line.split_once(':').ok_or("no colon behind the group's name")?;
             let names = rest.split([' ', '\t', ',']).filter(|name| !name.is_empty());
             let members = groups.members.entry(name.trim().into()).or_default();
             members.extend(names.map(|name| name.as_bytes().into()));
             Ok(())
         });
-        (groups, complaints)
+        (groups, problems)
     }
 
     /// True if the user is in the group.
@@ -198,7 +198,7 @@ impl Groups {
 
 /// Calls `take` for every non-empty line; returns errors with line numbers.
 fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>) -> Vec<String> {
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     let mut more = 0;
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -208,16 +208,16 @@ fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>
         let taken = std::str::from_utf8(line).map_err(|_| "not UTF-8").and_then(&mut take);
         match taken {
             Ok(()) => {}
-            Err(words) if complaints.len() < COMPLAINTS_MAX => {
-                complaints.push(format!("line {}: {words}", at + 1));
+            Err(problem) if problems.len() < PROBLEMS_MAX => {
+                problems.push(format!("line {}: {problem}", at + 1));
             }
             Err(_) => more += 1,
         }
     }
     if more > 0 {
-        complaints.push(format!("{more} more lines are wrong"));
+        problems.push(format!("{more} more lines are wrong"));
     }
-    complaints
+    problems
 }
 
 /// Checksum for detecting changed contents; not for secrets.
@@ -231,12 +231,9 @@ mod tests {
 
     #[test]
     fn plain_files_hold_what_they_say() {
-        let (users, complaints) =
+        let (users, problems) =
             Users::parse(Kind::Plain, b"# c\nkim:a:b \r\n\nlee:\nkim:c\nx\n:y\n");
-        assert_eq!(
-            complaints,
-            ["line 6: no colon behind the user's name", "line 7: no user's name"]
-        );
+        assert_eq!(problems, ["line 6: no colon behind the user's name", "line 7: no user's name"]);
         assert!(users.verify(b"kim", "r", b"a:b "));
         assert!(!users.verify(b"kim", "r", b"c"), "the first line counts");
         assert!(users.verify(b"lee", "r", b""));
@@ -254,8 +251,8 @@ mod tests {
         let md5 = hex_digest(Algorithm::Md5, &[b"kim", b"r", b"secret"]);
         let sha = hex_digest(Algorithm::Sha256, &[b"kim", b"s", b"secret"]);
         let text = format!("kim:r:{md5}\nkim:s:{}\nkim:r:zz\n", sha.to_uppercase());
-        let (users, complaints) = Users::parse(Kind::Htdigest, text.as_bytes());
-        assert_eq!(complaints.len(), 1);
+        let (users, problems) = Users::parse(Kind::Htdigest, text.as_bytes());
+        assert_eq!(problems.len(), 1);
         assert!(users.verify(b"kim", "r", b"secret"));
         assert!(users.verify(b"kim", "s", b"secret"));
         assert!(!users.verify(b"kim", "t", b"secret"));
@@ -266,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_counted() {
-        let text = "bad\n".repeat(COMPLAINTS_MAX + 2);
-        let (_, complaints) = Users::parse(Kind::Htpasswd, text.as_bytes());
-        assert_eq!(complaints.len(), COMPLAINTS_MAX + 1);
-        assert_eq!(complaints.last().map(String::as_str), Some("2 more lines are wrong"));
+    fn problems_are_counted() {
+        let text = "bad\n".repeat(PROBLEMS_MAX + 2);
+        let (_, problems) = Users::parse(Kind::Htpasswd, text.as_bytes());
+        assert_eq!(problems.len(), PROBLEMS_MAX + 1);
+        assert_eq!(problems.last().map(String::as_str), Some("2 more lines are wrong"));
     }
 
     #[test]
     fn groups_have_members() {
-        let (groups, complaints) = Groups::parse(b"admins: kim lee\nadmins:ann,bob\nnone\n");
-        assert_eq!(complaints.len(), 1);
+        let (groups, problems) = Groups::parse(b"admins: kim lee\nadmins:ann,bob\nnone\n");
+        assert_eq!(problems.len(), 1);
         for name in [&b"kim"[..], b"lee", b"ann", b"bob"] {
             assert!(groups.contains("admins", name));
         }

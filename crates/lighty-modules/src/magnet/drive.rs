@@ -17,7 +17,7 @@ use lighty_lua::{
 use super::request::{MagnetRequest, MagnetRequests};
 use super::script_changes::ScriptChanges;
 use super::settings::MagnetSettings;
-use super::{Magnet, Stage, body, calls, complaints};
+use super::{Magnet, Stage, body, calls, error_throttle};
 
 /// The highest status that a script may return.
 const STATUS_MAX: u16 = 999;
@@ -318,8 +318,8 @@ impl Magnet {
     /// Logs an error, at most once a minute for each place.
     #[cold]
     pub(super) fn log_failure(&self, ex: &Exchange, path: &str, text: &str) {
-        let (place, now_s) = (complaints::place(path, text), ex.machine.clock.mono_ms() / 1000);
-        let Some(left_out) = self.complaints.due(&place, text, now_s) else { return };
+        let (place, now_s) = (error_throttle::place(path, text), ex.machine.clock.mono_ms() / 1000);
+        let Some(left_out) = self.errors.due(&place, text, now_s) else { return };
         let note = match left_out {
             0 => String::new(),
             count => format!(" ({count} errors of this line were left out before)"),

@@ -49,7 +49,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const JITTER_PERCENT: u32 = 20;
 
 /// Seconds between two log messages about a failing collector.
-const COMPLAINT_S: i64 = 60;
+const WARNING_INTERVAL_S: i64 = 60;
 
 /// A worker's handle to the thread.
 pub(super) struct Exporter {
@@ -118,7 +118,7 @@ impl Exporters {
             options: Arc::clone(options),
             counts: Arc::clone(&counts),
             log: log.clone(),
-            complained_s: None,
+            warned_s: None,
             ended,
             is_ending: false,
             random: Random::new(u64::from_le_bytes(random_bytes().unwrap_or_default())),
@@ -186,7 +186,7 @@ struct Sender {
     options: Arc<CollectorOptions>,
     counts: Arc<Counts>,
     log: Log,
-    complained_s: Option<i64>,
+    warned_s: Option<i64>,
     /// Disconnects when no worker uses the collector any more.
     ended: Receiver<Infallible>,
     /// The server is stopping: no time for further tries.
@@ -223,7 +223,7 @@ impl Sender {
 
     fn fetcher(&mut self) -> Fetcher {
         Fetcher::for_url(&self.options.url).unwrap_or_else(|error| {
-            self.complain(&error.to_string());
+            self.warn(&error.to_string());
             Fetcher::in_the_clear()
         })
     }
@@ -240,7 +240,7 @@ impl Sender {
                 Err(refused) => refused,
             };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            self.complain(&refused.words);
+            self.warn(&refused.words);
             let pause = refused.pause.filter(|_| !self.is_ending);
             match pause.and_then(|least| Some(pauses.next()?.max(least))) {
                 Some(pause) => self.pause(pause),
@@ -267,9 +267,9 @@ impl Sender {
         self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);
         self.counts.dropped.fetch_add(rejected, Ordering::Relaxed);
         if rejected > 0 {
-            self.complain(&format!("it rejects {rejected} of {count} spans: {}", partial.message));
+            self.warn(&format!("it rejects {rejected} of {count} spans: {}", partial.message));
         } else if !partial.message.is_empty() {
-            self.complain(&format!("it warns: {}", partial.message));
+            self.warn(&format!("it warns: {}", partial.message));
         }
     }
 
@@ -291,16 +291,17 @@ impl Sender {
             true => Ok(response.into_body()),
             false => {
                 let is_passing = matches!(status, 429 | 502 | 503 | 504);
-                let asked = || retry_after(response.headers(), Clock::start().unix_s());
-                Err(refused(format!("status {status}"), is_passing.then(asked)))
+                let retry_s = || retry_after(response.headers(), Clock::start().unix_s());
+                Err(refused(format!("status {status}"), is_passing.then(retry_s)))
             }
         }
     }
 
-    fn complain(&mut self, why: &str) {
+    fn warn(&mut self, why: &str) {
         let now_s = Clock::start().unix_s();
-        if self.complained_s.is_none_or(|said_s| now_s.saturating_sub(said_s) >= COMPLAINT_S) {
-            self.complained_s = Some(now_s);
+        if self.warned_s.is_none_or(|warned_s| now_s.saturating_sub(warned_s) >= WARNING_INTERVAL_S)
+        {
+            self.warned_s = Some(now_s);
             // A password must not appear in logs.
             let url = lighty_fetch::without_credentials(&self.options.url);
             let text = format!("tracing.collector {url}: {why}");

@@ -312,11 +312,11 @@ impl<'c> H2Conn<'c> {
     }
 
     /// Logs the client's fault that ends the connection.
-    fn complain(&self, words: &str) {
+    fn log_fault(&self, message: &str) {
         let machine = &self.conn.worker().machine;
         machine.counters.http2_faults.add(1);
         let about = About { client: &self.conn.peer_text, ..About::default() };
-        machine.log.line(Level::Info, machine.clock.unix_s(), words, about);
+        machine.log.line(Level::Info, machine.clock.unix_s(), message, about);
     }
 }
 

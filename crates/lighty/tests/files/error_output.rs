@@ -47,7 +47,7 @@ fn a_program_fills_n_bytes_of_the_log() {
 }
 
 #[test]
-fn a_program_that_never_stops_complaining_fills_no_disk() {
+fn a_program_that_always_writes_errors_fills_no_disk() {
     let server = programs()
         .file("yes.sh", "printf 'X: y\\n\\nbegun'; yes complaint >&2; true")
         .file("long.sh", "printf 'X: y\\n\\nbegun'; cat /dev/zero >&2; true")
@@ -182,8 +182,8 @@ fn errors_with_the_end_of_a_fastcgi_response_are_logged() {
 fn fastcgi_that_only_writes_errors_delays_no_client_and_ends_with_its_own() {
     let backend = Backend::start(|peer| {
         if read_request(peer).is_some() {
-            let complaint = record(STDERR, "complaint\n".repeat(6_000).as_bytes());
-            while peer.send(&complaint) {}
+            let errors = record(STDERR, "complaint\n".repeat(6_000).as_bytes());
+            while peer.send(&errors) {}
         }
     });
     let server = fastcgi(&backend)

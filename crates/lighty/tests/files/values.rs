@@ -79,7 +79,7 @@ fn separator_alone_is_a_place_for_every_directive() {
     assert_eq!(with_host(&server, host, &format!("/{rest}")).text(), "A");
 }
 
-/// Numbers that lighttpd reads without complaint.
+/// Numbers that lighttpd accepts.
 const NUMBERS: [i64; 7] = [0, 1, 2, 65_535, 65_536, 2_147_483_647, 4_294_967_295];
 
 /// Directives of lighttpd with a number, and its range here.

@@ -124,7 +124,7 @@ fn processes_run_before_the_first_request_and_end_with_the_server() {
 }
 
 #[test]
-fn a_process_that_never_stops_complaining_fills_no_disk() {
+fn a_process_that_always_writes_errors_fills_no_disk() {
     let server = program("\"max-procs\" => 1")
         .env("COMPLAINS", "1")
         .config("server.errorlog-program-rate = 16")

@@ -5,7 +5,7 @@ use lighty_testkit::gateway::Gateway;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Setup;
 
-const COMPLAINT: &str = "server.document-root is not set here";
+const MESSAGE: &str = "server.document-root is not set here";
 
 fn rootless(lines: &str) -> Setup {
     lighty!().without_document_root().config(lines)
@@ -30,8 +30,8 @@ fn backends_answer_and_files_are_not_found() {
             assert_eq!(server.get(path).status, 404, "{path}, {lines}");
         }
         assert_eq!(server.get_with("/etc/passwd", "Range: bytes=0-1\r\n").status, 404);
-        server.await_log(COMPLAINT);
-        assert_eq!(server.log().matches(COMPLAINT).count(), 1, "{}", server.log());
+        server.await_log(MESSAGE);
+        assert_eq!(server.log().matches(MESSAGE).count(), 1, "{}", server.log());
     }
 }
 

@@ -427,7 +427,7 @@ impl Driver {
                 self.liveness.ask(now_ms);
                 self.machine.ping(*b"are you?");
             }
-            Verdict::Gone => self.die(&self.liveness.complaint()),
+            Verdict::Gone => self.die(&self.liveness.reason()),
         }
         None
     }

@@ -98,7 +98,7 @@ impl Liveness {
     }
 
     /// Returns the reason for giving the connection up.
-    pub(super) fn complaint(&self) -> String {
+    pub(super) fn reason(&self) -> String {
         format!("no reply to PING for {} ms, proxy-core.ping-timeout", self.timeout_ms)
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         other.ask(1100);
         assert_eq!(other.judge(1149, false), Verdict::Wait(Some(1)));
         assert_eq!(other.judge(1150, false), Verdict::Gone);
-        assert!(other.complaint().contains("50 ms, proxy-core.ping-timeout"));
+        assert!(other.reason().contains("50 ms, proxy-core.ping-timeout"));
         other.hear(1149);
         assert!(!other.is_in_doubt(1150));
     }

@@ -70,7 +70,7 @@ const CLEAR_TEXT: &str = "This port speaks HTTPS: the address begins with https:
 
 /// Logs, rate-limited, that a client speaks the wrong protocol for this port.
 fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
-    let (complaint, message) = match pending {
+    let (throttle, message) = match pending {
         // RFC 8446 section 5.1: a handshake record.
         [0x16, 0x03, ..] => {
             (&worker.tls_clients, "the client speaks TLS: this port speaks HTTP/1 in the clear")
@@ -81,7 +81,7 @@ fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
         }
         _ => return,
     };
-    if complaint.is_due(worker.now_s()) {
+    if throttle.is_due(worker.now_s()) {
         ex.log(Level::Notice, message);
     }
 }

@@ -9,14 +9,14 @@ const AGAIN_MS: u64 = 10_000;
 
 /// State of the log lines about requests without a backend, by fault.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
-    down: Complaint,
-    backlog_full: Complaint,
-    backlog_timeout: Complaint,
+pub(crate) struct FaultLog {
+    down: FaultThrottle,
+    backlog_full: FaultThrottle,
+    backlog_timeout: FaultThrottle,
 }
 
 #[derive(Debug, Default)]
-struct Complaint {
+struct FaultThrottle {
     /// Time of the next permitted line, in monotonic milliseconds.
     next_ms: AtomicU64,
     /// Requests without a line since the last one.
@@ -33,7 +33,7 @@ pub(crate) enum Logged {
     },
 }
 
-impl Complaints {
+impl FaultLog {
     /// Returns whether a fault is logged now: faults outside of this list always are.
     pub(crate) fn log(&self, fault: Fault, now_ms: u64) -> Logged {
         match fault {
@@ -45,7 +45,7 @@ impl Complaints {
     }
 }
 
-impl Complaints {
+impl FaultLog {
     /// Ends a request with a fault, and logs the fault if a line is due.
     pub(crate) fn fail(&self, ex: &mut Exchange, report: &mut FaultReport, now_ms: u64) {
         match self.log(report.fault, now_ms) {
@@ -58,7 +58,7 @@ impl Complaints {
     }
 }
 
-impl Complaint {
+impl FaultThrottle {
     fn log(&self, now_ms: u64) -> Logged {
         let due = |next_ms: u64| (now_ms >= next_ms).then_some(now_ms + AGAIN_MS);
         match self.next_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due) {
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn each_fault_is_logged_once_in_a_while_with_a_count() {
-        let complaints = Complaints::default();
-        let log = |fault, now_ms| complaints.log(fault, now_ms);
+        let faults = FaultLog::default();
+        let log = |fault, now_ms| faults.log(fault, now_ms);
         assert_eq!(log(Fault::BackendsDown, 1), Logged::Yes { hushed: 0 });
         assert_eq!(log(Fault::BackendsDown, 2), Logged::No);
         assert_eq!(log(Fault::BackendsDown, AGAIN_MS), Logged::No);

@@ -15,8 +15,8 @@ const PLACES_MAX: usize = 256;
 const TEXTS_MAX: usize = 4;
 
 /// A recently logged error.
-struct Mentioned {
-    said_s: u64,
+struct LoggedError {
+    logged_s: u64,
     /// Hashes of its texts.
     texts: Vec<u64>,
     left_out: u32,
@@ -24,19 +24,19 @@ struct Mentioned {
 
 /// The recently logged places.
 #[derive(Default)]
-pub(super) struct Complaints {
-    places: RefCell<HashMap<Box<str>, Mentioned, foldhash::fast::RandomState>>,
+pub(super) struct ErrorThrottle {
+    places: RefCell<HashMap<Box<str>, LoggedError, foldhash::fast::RandomState>>,
     hasher: foldhash::fast::RandomState,
 }
 
-impl Complaints {
+impl ErrorThrottle {
     /// Returns `Some` if an error at this place should be logged, with the number of suppressed
     /// errors at this place. `now_s` is monotonic.
     pub(super) fn due(&self, place: &str, text: &str, now_s: u64) -> Option<u32> {
         let text = self.hasher.hash_one(text);
         let mut places = self.places.borrow_mut();
         if let Some(known) = places.get_mut(place) {
-            if now_s.saturating_sub(known.said_s) < EVERY_S {
+            if now_s.saturating_sub(known.logged_s) < EVERY_S {
                 if known.texts.contains(&text) || known.texts.len() >= TEXTS_MAX {
                     known.left_out = known.left_out.saturating_add(1);
                     return None;
@@ -45,13 +45,13 @@ impl Complaints {
                 return Some(std::mem::take(&mut known.left_out));
             }
             let left_out = known.left_out;
-            *known = Mentioned { said_s: now_s, texts: vec![text], left_out: 0 };
+            *known = LoggedError { logged_s: now_s, texts: vec![text], left_out: 0 };
             return Some(left_out);
         }
         if places.len() >= PLACES_MAX {
             places.clear();
         }
-        let first = Mentioned { said_s: now_s, texts: vec![text], left_out: 0 };
+        let first = LoggedError { logged_s: now_s, texts: vec![text], left_out: 0 };
         places.insert(place.into(), first);
         Some(0)
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_script_and_a_line_whatever_the_words() {
+    fn a_place_is_a_script_and_a_line_whatever_the_message() {
         let error =
             |message: &str| format!("{message}\nstack traceback:\n\t/a.lua:7: in main chunk");
         assert_eq!(place("/a.lua", &error("/a.lua:3: x")), "/a.lua:7");
@@ -93,26 +93,26 @@ mod tests {
 
     #[test]
     fn an_error_is_mentioned_once_a_minute() {
-        let complaints = Complaints::default();
-        assert_eq!(complaints.due("/a.lua:1", "x", 5), Some(0));
-        assert_eq!(complaints.due("/a.lua:2", "x", 5), Some(0));
-        assert_eq!(complaints.due("/a.lua:1", "x", 64), None);
-        assert_eq!(complaints.due("/a.lua:1", "x", 65), Some(1));
+        let throttle = ErrorThrottle::default();
+        assert_eq!(throttle.due("/a.lua:1", "x", 5), Some(0));
+        assert_eq!(throttle.due("/a.lua:2", "x", 5), Some(0));
+        assert_eq!(throttle.due("/a.lua:1", "x", 64), None);
+        assert_eq!(throttle.due("/a.lua:1", "x", 65), Some(1));
         for n in 0..=PLACES_MAX {
-            assert_eq!(complaints.due(&n.to_string(), "x", 65), Some(0));
+            assert_eq!(throttle.due(&n.to_string(), "x", 65), Some(0));
         }
-        assert!(complaints.places.borrow().len() <= PLACES_MAX);
+        assert!(throttle.places.borrow().len() <= PLACES_MAX);
     }
 
     #[test]
     fn another_error_of_the_same_line_is_mentioned_too() {
-        let complaints = Complaints::default();
+        let throttle = ErrorThrottle::default();
         for n in 0..TEXTS_MAX {
-            assert_eq!(complaints.due("/a.lua:1", &n.to_string(), 5), Some(0));
+            assert_eq!(throttle.due("/a.lua:1", &n.to_string(), 5), Some(0));
         }
         // Messages with client input are limited.
-        assert_eq!(complaints.due("/a.lua:1", "more", 5), None);
-        assert_eq!(complaints.due("/a.lua:1", "0", 5), None);
-        assert_eq!(complaints.due("/a.lua:1", "0", 65), Some(2));
+        assert_eq!(throttle.due("/a.lua:1", "more", 5), None);
+        assert_eq!(throttle.due("/a.lua:1", "0", 5), None);
+        assert_eq!(throttle.due("/a.lua:1", "0", 65), Some(2));
     }
 }

@@ -167,7 +167,7 @@ pub fn lost_lines() -> u64 {
 /// Sets where to report that a log lost lines or cannot be written, or that a task was restarted.
 /// Applies to the process; the first call wins, and without one reports go to stderr. `report` is
 /// called on the log's own thread and must not block.
-pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
+pub fn report_failures_to(report: impl Fn(&str) + Send + Sync + 'static) {
     // A second caller is a test in the same process.
     let _ = REPORT.set(Box::new(report));
 }

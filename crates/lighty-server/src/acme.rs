@@ -91,8 +91,8 @@ fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDeman
 /// Creates the service thread's handle, which writes to the log.
 pub(crate) fn service(log: &Log, demand: &Demand) -> Service {
     let log = log.clone();
-    let say = Arc::new(move |is_trouble, text: &str| {
-        let level = if is_trouble { LogLevel::Warning } else { LogLevel::Notice };
+    let say = Arc::new(move |is_warning, text: &str| {
+        let level = if is_warning { LogLevel::Warning } else { LogLevel::Notice };
         log.line(level, Clock::start().unix_s(), text, About::default());
     });
     Service::new(say, demand)

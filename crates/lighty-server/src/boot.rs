@@ -248,9 +248,9 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
         panicking.line(Level::Error, wall_s(), text, About::default());
     });
     start_threads(logs)?;
-    let trouble = log.clone();
-    log_writer::report_trouble_to(move |text| {
-        trouble.line(Level::Error, wall_s(), text, About::default());
+    let error_log = log.clone();
+    log_writer::report_failures_to(move |text| {
+        error_log.line(Level::Error, wall_s(), text, About::default());
     });
     Ok(log)
 }

@@ -275,7 +275,7 @@ fn a_log_that_cannot_be_written_does_not_spin_when_it_is_opened_again() {
 
 /// Runs in a process of its own, because the report function is set once per process.
 #[test]
-fn trouble_of_the_error_log_itself_may_be_written_to_it() {
+fn failures_of_the_error_log_are_written_to_it() {
     const MARK: &str = "LIGHTY_TEST_TROUBLE_IN_ITSELF";
     if std::env::var_os(MARK).is_some() {
         return reopen_in_a_directory_that_is_gone();
@@ -298,7 +298,7 @@ fn reopen_in_a_directory_that_is_gone() {
     std::fs::create_dir(&inner).expect("mkdir");
     let writer = open(&inner.join("error.log"));
     let handle = writer.handle();
-    report_trouble_to(move |text| handle.write_line(text.as_bytes()));
+    report_failures_to(move |text| handle.write_line(text.as_bytes()));
     std::fs::rename(&inner, &moved).expect("rename");
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -68,7 +68,7 @@ pub(super) struct State {
     above: usize,
     now: Option<Sample>,
     before: Option<Sample>,
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 impl State {
@@ -86,7 +86,7 @@ impl State {
             above: 0,
             now: None,
             before: None,
-            trouble: None,
+            failure: None,
         };
         state.choose(options.view);
         let named = options.sort.as_ref().and_then(|name| options.view.column(name));
@@ -98,12 +98,12 @@ impl State {
     pub(super) fn note(&mut self, sample: io::Result<Sample>) {
         match sample {
             Ok(sample) => self.take(sample),
-            Err(error) => self.trouble = Some(error.to_string()),
+            Err(error) => self.failure = Some(error.to_string()),
         }
     }
 
     pub(super) fn take(&mut self, sample: Sample) {
-        self.trouble = None;
+        self.failure = None;
         if !self.is_paused {
             self.before = self.now.replace(sample);
         }
@@ -208,8 +208,8 @@ impl State {
         lines.extend(shown.map(|row| (style(row), table_row(row, &widths))));
         if !is_plain {
             lines.resize(height.saturating_sub(1).max(lines.len()), ("", String::new()));
-            let trouble = self.trouble.as_deref();
-            lines.push(trouble.map_or(("", HELP.to_owned()), |why| (BOLD, why.to_owned())));
+            let failure = self.failure.as_deref();
+            lines.push(failure.map_or(("", HELP.to_owned()), |why| (BOLD, why.to_owned())));
         }
         lines
     }

@@ -240,7 +240,7 @@ impl Local {
         permit.address.answered(now_ms);
         if permit.upstream.succeeded(&permit.address, began_ms, now_ms) == HealthChange::CameBack {
             let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
-            permit.address.set_trouble(None);
+            permit.address.set_last_error(None);
             self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
         }
     }
@@ -251,7 +251,7 @@ impl Local {
         let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
         if let HealthChange::WentDown { until_ms } = change {
             let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
-            permit.address.set_trouble(Some(words));
+            permit.address.set_last_error(Some(words));
             let for_ms = until_ms.saturating_sub(now_ms);
             let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
             self.say(Level::Error, &message);

@@ -67,11 +67,11 @@ impl Care {
 impl Supervisor {
     pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
         let (orders, taken) = unbounded_channel();
-        let trouble = log.clone();
+        let error_log = log.clone();
         let body = move || {
             if let Err(error) = serve(log, resolver, taken) {
                 let text = format!("caring for backends: {error}");
-                trouble.line(Level::Error, Clock::start().unix_s(), &text, About::default());
+                error_log.line(Level::Error, Clock::start().unix_s(), &text, About::default());
             }
         };
         let thread =

@@ -117,7 +117,7 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
     let say = |level, text: &str| {
         log.line(level, Clock::start().unix_s(), text, About::default());
     };
-    let (mut last_trouble, mut looked_s, mut version) = (String::new(), 0, None);
+    let (mut last_error, mut looked_s, mut version) = (String::new(), 0, None);
     // Time of each warning.
     let mut warned_s: HashMap<String, i64> = HashMap::new();
     loop {
@@ -138,14 +138,15 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
                 warned_s.insert(text, now_s);
             }
         }
-        let trouble = keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();
-        if trouble != last_trouble && !trouble.is_empty() {
+        let error_text =
+            keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();
+        if error_text != last_error && !error_text.is_empty() {
             say(
                 Level::Warning,
-                &format!("{trouble}; it is looked for again, and the keys read before stay"),
+                &format!("{error_text}; it is looked for again, and the keys read before stay"),
             );
         }
-        last_trouble = trouble;
+        last_error = error_text;
         std::thread::sleep(LOOK_EVERY);
     }
 }

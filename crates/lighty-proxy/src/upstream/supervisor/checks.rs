@@ -87,13 +87,13 @@ impl Checked for CheckedAddress<'_> {
             HealthChange::Nothing => {}
             HealthChange::CameBack => {
                 self.upstream.backlog.call_all();
-                self.address.set_trouble(None);
+                self.address.set_last_error(None);
                 let message = format!("{name}: backend {text} is up again, its check says");
                 self.log.say(Level::Notice, &message);
             }
             HealthChange::WentDown { .. } => {
                 let why = fault.map(CheckFault::to_string).unwrap_or_default();
-                self.address.set_trouble(Some(&why));
+                self.address.set_last_error(Some(&why));
                 let message = format!("{name}: backend {text} is down, its check says: {why}");
                 self.log.say(Level::Error, &message);
             }

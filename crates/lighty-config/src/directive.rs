@@ -264,7 +264,7 @@ impl<S> Directive<S> {
     pub(crate) fn clamp(&self, value: &Value) -> Option<(Value, Reject)> {
         let Kind::Int { min, max } = self.kind else { return None };
         let (number, warning) = clamp(value.as_int()?, &(min..=max))?;
-        (self.is_ancestors() && !self.exact).then_some((Value::Int(number), warning))
+        (self.is_from_lighttpd() && !self.exact).then_some((Value::Int(number), warning))
     }
 
     /// A warning about a text that has no effect in lighttpd, such as the empty one: the previous
@@ -280,11 +280,11 @@ impl<S> Directive<S> {
             Kind::Choice(words) => !words.contains(&""),
             _ => false,
         };
-        (is_word && self.is_ancestors() && value.as_str() == Some(""))
+        (is_word && self.is_from_lighttpd() && value.as_str() == Some(""))
             .then(|| Reject::new("is empty and sets nothing"))
     }
 
-    fn is_ancestors(&self) -> bool {
+    fn is_from_lighttpd(&self) -> bool {
         matches!(self.since, "1.4" | "1.5")
     }
 

@@ -206,7 +206,7 @@ fn place(name: &'static str, kind: Kind, example: &'static str) -> Directive<Set
 }
 
 fn rows() -> Vec<Directive<Settings>> {
-    let ancestors =
+    let lighttpd_rows =
         vec![
         pattern("trigger-before-download.trigger-url", |s, pattern| s.trigger = pattern)
             .doc(
@@ -270,7 +270,7 @@ fn rows() -> Vec<Directive<Settings>> {
     )
     .example("trigger-before-download.max-clients = 1000000")
     .since("lighty 0.1");
-    let mut rows: Vec<_> = ancestors.into_iter().map(|row| row.since("1.4")).collect();
+    let mut rows: Vec<_> = lighttpd_rows.into_iter().map(|row| row.since("1.4")).collect();
     rows.push(limit);
     rows.into_iter().map(|row| row.module("mod_trigger_b4_dl")).collect()
 }

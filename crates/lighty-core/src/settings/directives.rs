@@ -3,16 +3,16 @@
 //! `process`: directives of the process. `connections`: limits on connections and requests.
 //! `http2`: limits of HTTP/2. `files`: files, media types and validators. `bodies`: bodies between
 //! client and backend. `debug`: tracing switches. `feature_flags`: `server.feature-flags`. `tls`:
-//! lighttpd's TLS switches. `ancestors`: lighttpd's names that this version does not support, or
+//! lighttpd's TLS switches. `lighttpd`: lighttpd's names that this version does not support, or
 //! never will.
 
-mod ancestors;
 mod bodies;
 mod connections;
 mod debug;
 mod feature_flags;
 mod files;
 mod http2;
+mod lighttpd;
 mod process;
 mod tls;
 
@@ -20,7 +20,7 @@ use lighty_config::Directive;
 
 use crate::settings::Settings;
 
-pub use ancestors::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
+pub use lighttpd::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
 
 /// Every directive of the core.
 pub fn all() -> Vec<Directive<Settings>> {

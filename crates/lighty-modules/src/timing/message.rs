@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_columns_of_the_ancestor() {
+    fn a_line_has_the_columns_of_lighttpd() {
         let line = line(&stages(), 1_764_000_000_000_042);
         let words: Vec<&str> = line.split(' ').collect();
         // The time, the level and the client come before these columns.

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_those_of_the_ancestor_and_more() {
+    fn keys_are_those_of_lighttpd_and_more() {
         let address = AddressFigures {
             text: "10.0.0.1:80".into(),
             label: Some("main".into()),

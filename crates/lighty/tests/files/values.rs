@@ -166,8 +166,8 @@ starts_with! {
 fn empty_words_set_nothing() {
     let rows = lighty_server::modules::directives();
     let words = rows.iter().filter(|row| {
-        let is_ancestors = matches!(row.since, "1.4" | "1.5");
-        is_ancestors && matches!(row.kind, Kind::Choice(_) | Kind::Bool)
+        let is_from_lighttpd = matches!(row.since, "1.4" | "1.5");
+        is_from_lighttpd && matches!(row.kind, Kind::Choice(_) | Kind::Bool)
     });
     let names: Vec<_> = words.map(|row| row.name).collect();
     assert!(names.len() > 30, "{names:?}");

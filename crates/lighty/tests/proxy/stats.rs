@@ -36,7 +36,7 @@ fn access_log(server: &Server, lines: usize) -> Vec<String> {
 }
 
 #[test]
-fn figures_have_the_keys_of_the_ancestor() {
+fn figures_have_the_keys_of_lighttpd() {
     let (well, drained) = (Origin::start("well"), Origin::start("drained"));
     let (w, d) = (well.address(), drained.address());
     let server = lighty!()

@@ -75,7 +75,7 @@ impl Balancing {
     }
 
     /// Reads a word of `balance` of 1.4, where `sticky` goes by the client's address.
-    pub(super) fn parse_ancestors(value: &Value) -> Result<Balancing, Reject> {
+    pub(super) fn parse_lighttpd(value: &Value) -> Result<Balancing, Reject> {
         match value.as_str() {
             Some(STICKY) => Ok(Self::named("source-hash")),
             _ => Self::parse(value),
@@ -131,8 +131,8 @@ mod tests {
         for word in ["", "roundrobin", "Round-Robin", "carp:", "sticky:", "sticky:a b"] {
             assert!(spec(word).is_err(), "{word}");
         }
-        let ancestors = Balancing::parse_ancestors(&Value::Str("sticky".into()));
-        assert_eq!(ancestors, Ok(Balancing::named("source-hash")));
+        let sticky = Balancing::parse_lighttpd(&Value::Str("sticky".into()));
+        assert_eq!(sticky, Ok(Balancing::named("source-hash")));
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn of_family(words: &'static Words) -> Vec<Directive> {
         Directive::parsed(
             balance,
             Kind::Choice(BALANCE),
-            |value, _| Balancing::parse_ancestors(value),
+            |value, _| Balancing::parse_lighttpd(value),
             move |s: &mut Settings, word| {
                 of(s).family(family).balance = Some(word.clone());
             },

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::fastcgi;
 use super::rng::{Rng, body_of};
-use super::sim::{Deed, Errand, Sim, number_in};
+use super::sim::{BackendBehavior, BackendTask, Sim, number_in};
 use super::site::PATIENCE_S;
 use super::wire::Wire;
 
@@ -39,21 +39,21 @@ pub(crate) struct Over;
 pub(crate) type Result<T> = std::result::Result<T, Over>;
 
 impl Witness {
-    /// Returns the request's errand, and counts the request as seen.
-    pub(crate) fn note_seen(&self, number: u64) -> Option<Errand> {
+    /// Returns the request's task, and counts the request as seen.
+    pub(crate) fn note_seen(&self, number: u64) -> Option<BackendTask> {
         self.sim.event(format_args!("{} got {number}", self.name));
-        let errand = self.sim.errands.borrow().get(&number).copied();
-        let Some(errand) = errand else {
+        let task = self.sim.tasks.borrow().get(&number).copied();
+        let Some(task) = task else {
             self.sim.wrong(format_args!("{}: a request that nobody sent: {number}", self.name));
             return None;
         };
         let mut seen = self.sim.seen.borrow_mut();
         let times = seen.entry(number).or_default();
         *times += 1;
-        if errand.is_post && *times > 1 {
+        if task.is_post && *times > 1 {
             self.sim.wrong(format_args!("{number}: a POST that was read came twice"));
         }
-        Some(errand)
+        Some(task)
     }
 
     /// Compares a piece of an upload with the bytes that the client sends.
@@ -65,9 +65,9 @@ impl Witness {
     }
 
     /// Checks that a complete upload has the client's length.
-    pub(crate) fn check_upload_length(&self, number: u64, errand: &Errand, at: u64) {
-        if at != errand.upload_bytes {
-            let wanted = errand.upload_bytes;
+    pub(crate) fn check_upload_length(&self, number: u64, task: &BackendTask, at: u64) {
+        if at != task.upload_bytes {
+            let wanted = task.upload_bytes;
             self.sim.wrong(format_args!("{number}: an upload of {at} bytes, not {wanted}"));
         }
     }
@@ -96,36 +96,36 @@ impl Backend {
         let text = String::from_utf8_lossy(&head).into_owned();
         let line = text.lines().next().unwrap_or_default().to_owned();
         let number = number_in(line.as_bytes()).unwrap_or_default();
-        let Some(errand) = self.note_seen(number) else { return Ok(false) };
+        let Some(task) = self.note_seen(number) else { return Ok(false) };
         let upload = Upload::of(&text);
         let mut has_read = false;
-        match errand.deed {
-            Deed::DieUnread => return Ok(false),
-            Deed::HangUnread => return self.hang_unread().await,
+        match task.behavior {
+            BackendBehavior::DieUnread => return Ok(false),
+            BackendBehavior::HangUnread => return self.hang_unread().await,
             _ => {}
         }
-        if errand.deed != Deed::AnswerEarly {
-            self.read_upload(&upload, number, &errand).await?;
+        if task.behavior != BackendBehavior::AnswerEarly {
+            self.read_upload(&upload, number, &task).await?;
             has_read = true;
         }
-        let keeps = self.respond(number, &errand, line.starts_with("HEAD ")).await?;
+        let keeps = self.respond(number, &task, line.starts_with("HEAD ")).await?;
         if !has_read {
-            self.read_upload(&upload, number, &errand).await?;
+            self.read_upload(&upload, number, &task).await?;
         }
         Ok(keeps)
     }
 
-    async fn respond(&mut self, number: u64, errand: &Errand, is_head: bool) -> Result<bool> {
-        match errand.deed {
-            Deed::DieBeforeHead => return Ok(false),
-            Deed::HangBeforeHead => return self.hang().await,
-            Deed::Garbage => {
+    async fn respond(&mut self, number: u64, task: &BackendTask, is_head: bool) -> Result<bool> {
+        match task.behavior {
+            BackendBehavior::DieBeforeHead => return Ok(false),
+            BackendBehavior::HangBeforeHead => return self.hang().await,
+            BackendBehavior::Garbage => {
                 self.write(b"\x16\x03\x01 nonsense\r\n\r\n").await?;
                 return Ok(false);
             }
             _ => {}
         }
-        let length = errand.response_bytes;
+        let length = task.response_bytes;
         let (framing, keeps) = match self.rng.below(4) {
             0 => ("Transfer-Encoding: chunked\r\n".to_owned(), true),
             1 => (format!("Content-Length: {length}\r\nConnection: close\r\n"), false),
@@ -135,7 +135,7 @@ impl Backend {
         let head = format!(
             "HTTP/1.1 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n"
         );
-        if errand.deed == Deed::DieInHead {
+        if task.behavior == BackendBehavior::DieInHead {
             let cut = self.rng.between(1, head.len() as u64 - 1) as usize;
             self.write(&head.as_bytes()[..cut]).await?;
             return Ok(false);
@@ -145,7 +145,7 @@ impl Backend {
         }
         self.write(head.as_bytes()).await?;
         if !is_head {
-            if self.body(number, errand, is_chunked).await? == Cut::Yes {
+            if self.body(number, task, is_chunked).await? == Cut::Yes {
                 return Ok(false);
             }
             if is_chunked {
@@ -156,19 +156,19 @@ impl Backend {
         Ok(keeps && !self.rng.once_in(5))
     }
 
-    async fn body(&mut self, number: u64, errand: &Errand, is_chunked: bool) -> Result<Cut> {
-        let cut_at = match errand.deed {
-            Deed::DieInBody | Deed::ResetInBody | Deed::HangInBody => {
-                Some(self.rng.below(errand.response_bytes))
-            }
+    async fn body(&mut self, number: u64, task: &BackendTask, is_chunked: bool) -> Result<Cut> {
+        let cut_at = match task.behavior {
+            BackendBehavior::DieInBody
+            | BackendBehavior::ResetInBody
+            | BackendBehavior::HangInBody => Some(self.rng.below(task.response_bytes)),
             _ => None,
         };
         let mut at = 0;
-        while at < errand.response_bytes {
+        while at < task.response_bytes {
             if cut_at.is_some_and(|cut| at >= cut) {
-                return self.cut(errand.deed).await;
+                return self.cut(task.behavior).await;
             }
-            let step = self.step(errand, at, cut_at).await;
+            let step = self.step(task, at, cut_at).await;
             let piece = body_of(number, at, step);
             if is_chunked {
                 let chunk = [format!("{step:x}\r\n").as_bytes(), &piece, b"\r\n"].concat();
@@ -179,18 +179,18 @@ impl Backend {
             at += step;
         }
         match cut_at {
-            Some(_) if is_chunked => self.cut(errand.deed).await,
+            Some(_) if is_chunked => self.cut(task.behavior).await,
             _ => Ok(Cut::No),
         }
     }
 
     /// Returns the length of the next piece, after the pause before it.
-    pub(crate) async fn step(&self, errand: &Errand, at: u64, cut_at: Option<u64>) -> u64 {
-        let until = cut_at.unwrap_or(errand.response_bytes);
-        let most = match errand.deed {
-            Deed::Trickle => {
+    pub(crate) async fn step(&self, task: &BackendTask, at: u64, cut_at: Option<u64>) -> u64 {
+        let until = cut_at.unwrap_or(task.response_bytes);
+        let most = match task.behavior {
+            BackendBehavior::Trickle => {
                 sleep(self.rng.ms(1, 900)).await;
-                (errand.response_bytes / 12).max(1)
+                (task.response_bytes / 12).max(1)
             }
             _ => self.rng.pick(&[100, 4_000, 30_000]),
         };
@@ -198,11 +198,11 @@ impl Backend {
     }
 
     /// Ends a body early.
-    pub(crate) async fn cut(&mut self, deed: Deed) -> Result<Cut> {
-        self.sim.event(format_args!("{} cuts: {deed:?}", self.name));
-        match deed {
-            Deed::HangInBody => self.hang().await.map(|_| Cut::Yes),
-            Deed::ResetInBody => {
+    pub(crate) async fn cut(&mut self, behavior: BackendBehavior) -> Result<Cut> {
+        self.sim.event(format_args!("{} cuts: {behavior:?}", self.name));
+        match behavior {
+            BackendBehavior::HangInBody => self.hang().await.map(|_| Cut::Yes),
+            BackendBehavior::ResetInBody => {
                 self.wire.reset();
                 Ok(Cut::Yes)
             }
@@ -222,7 +222,12 @@ impl Backend {
         Ok(false)
     }
 
-    async fn read_upload(&mut self, upload: &Upload, number: u64, errand: &Errand) -> Result<()> {
+    async fn read_upload(
+        &mut self,
+        upload: &Upload,
+        number: u64,
+        task: &BackendTask,
+    ) -> Result<()> {
         let mut at = 0;
         match upload {
             Upload::None => {}
@@ -251,7 +256,7 @@ impl Backend {
                 self.check_upload(&piece, number, &mut at);
             },
         }
-        self.check_upload_length(number, errand, at);
+        self.check_upload_length(number, task, at);
         Ok(())
     }
 

@@ -109,9 +109,9 @@ impl Client {
         let mut asked: Vec<Asked> = (0..count).map(|_| self.think_up()).collect();
         let list: Vec<_> =
             asked.iter().map(|one| (one.number, one.want, one.bytes.len())).collect();
-        let errands = self.sim.errands.borrow().clone();
-        let errands: Vec<_> = asked.iter().filter_map(|one| errands.get(&one.number)).collect();
-        self.sim.event(format_args!("{} {:?}: {list:?} {errands:?}", self.name, self.manner));
+        let tasks = self.sim.tasks.borrow().clone();
+        let tasks: Vec<_> = asked.iter().filter_map(|one| tasks.get(&one.number)).collect();
+        self.sim.event(format_args!("{} {:?}: {list:?} {tasks:?}", self.name, self.manner));
         let mut reader = Reader::new(&self.wire);
         let patience = Duration::from_secs(PATIENCE_S);
         let talking = self.talk(&mut asked, &mut reader);

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, Cut, Over, Result};
 use super::rng::body_of;
-use super::sim::{Deed, Errand, number_in};
+use super::sim::{BackendBehavior, BackendTask, number_in};
 
 const BEGIN: u8 = 1;
 const END: u8 = 3;
@@ -32,27 +32,27 @@ pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
         params.extend(next.content);
     }
     let number = number_in(&params).unwrap_or_default();
-    let Some(errand) = it.note_seen(number) else { return Ok(false) };
-    match errand.deed {
-        Deed::DieUnread => return Ok(false),
-        Deed::HangUnread => return it.hang_unread().await,
+    let Some(task) = it.note_seen(number) else { return Ok(false) };
+    match task.behavior {
+        BackendBehavior::DieUnread => return Ok(false),
+        BackendBehavior::HangUnread => return it.hang_unread().await,
         _ => {}
     }
-    if errand.deed != Deed::AnswerEarly {
-        read_upload(it, number, &errand).await?;
+    if task.behavior != BackendBehavior::AnswerEarly {
+        read_upload(it, number, &task).await?;
     }
-    if respond(it, number, &errand).await? == Cut::Yes {
+    if respond(it, number, &task).await? == Cut::Yes {
         return Ok(false);
     }
-    if errand.deed == Deed::AnswerEarly {
+    if task.behavior == BackendBehavior::AnswerEarly {
         // Reads the received bytes, so that closing does not destroy the response.
-        let _ = read_upload(it, number, &errand).await;
+        let _ = read_upload(it, number, &task).await;
         return Ok(false);
     }
     Ok(keeps)
 }
 
-async fn read_upload(it: &mut Backend, number: u64, errand: &Errand) -> Result<()> {
+async fn read_upload(it: &mut Backend, number: u64, task: &BackendTask) -> Result<()> {
     let mut at = 0;
     loop {
         let next = record(it).await?;
@@ -61,49 +61,51 @@ async fn read_upload(it: &mut Backend, number: u64, errand: &Errand) -> Result<(
         }
         it.check_upload(&next.content, number, &mut at);
     }
-    it.check_upload_length(number, errand, at);
+    it.check_upload_length(number, task, at);
     Ok(())
 }
 
-async fn respond(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> {
-    match errand.deed {
-        Deed::DieBeforeHead => return Ok(Cut::Yes),
-        Deed::HangBeforeHead => return it.hang().await.map(|_| Cut::Yes),
-        Deed::Garbage => {
+async fn respond(it: &mut Backend, number: u64, task: &BackendTask) -> Result<Cut> {
+    match task.behavior {
+        BackendBehavior::DieBeforeHead => return Ok(Cut::Yes),
+        BackendBehavior::HangBeforeHead => return it.hang().await.map(|_| Cut::Yes),
+        BackendBehavior::Garbage => {
             it.write(&[9; 64]).await?;
             return Ok(Cut::Yes);
         }
         _ => {}
     }
-    let length = errand.response_bytes;
+    let length = task.response_bytes;
     let framing =
         if it.rng.once_in(2) { format!("Content-Length: {length}\r\n") } else { String::new() };
     let head =
         format!("Status: 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n");
     let head = pack(STDOUT, head.as_bytes(), it.rng.below(8) as u8);
-    if errand.deed == Deed::DieInHead {
+    if task.behavior == BackendBehavior::DieInHead {
         let cut = it.rng.between(1, head.len() as u64 - 1) as usize;
         it.write(&head[..cut]).await?;
         return Ok(Cut::Yes);
     }
     it.write(&head).await?;
-    let cut_at = match errand.deed {
-        Deed::DieInBody | Deed::ResetInBody | Deed::HangInBody => Some(it.rng.below(length)),
+    let cut_at = match task.behavior {
+        BackendBehavior::DieInBody | BackendBehavior::ResetInBody | BackendBehavior::HangInBody => {
+            Some(it.rng.below(length))
+        }
         _ => None,
     };
     let mut at = 0;
     while at < length {
         if cut_at.is_some_and(|cut| at >= cut) {
-            return it.cut(errand.deed).await;
+            return it.cut(task.behavior).await;
         }
-        let step = it.step(errand, at, cut_at).await;
+        let step = it.step(task, at, cut_at).await;
         let record = pack(STDOUT, &body_of(number, at, step), it.rng.below(8) as u8);
         it.write(&record).await?;
         at += step;
     }
     if cut_at.is_some() {
         // All of the body, without the record that ends it.
-        return it.cut(errand.deed).await;
+        return it.cut(task.behavior).await;
     }
     it.write(&pack(STDOUT, &[], 0)).await?;
     it.write(&pack(END, &[0; 8], 0)).await?;

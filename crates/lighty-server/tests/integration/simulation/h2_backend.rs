@@ -8,7 +8,7 @@ use lighty_wire::http2::{Connection, ErrorCode, Limits, StreamKey};
 use super::backend::Witness;
 use super::h2_end::{H2End, News};
 use super::rng::body_of;
-use super::sim::{Deed, Errand, now_ms, number_in};
+use super::sim::{BackendBehavior, BackendTask, now_ms, number_in};
 use super::site::PATIENCE_S;
 use super::wire::Wire;
 
@@ -16,7 +16,7 @@ use super::wire::Wire;
 struct BackendCall {
     key: StreamKey,
     number: u64,
-    errand: Errand,
+    task: BackendTask,
     is_head: bool,
     /// Length of the request's body so far.
     read: u64,
@@ -112,21 +112,21 @@ impl H2Backend {
                     self.end.machine.reset(key, ErrorCode::REFUSED_STREAM);
                     return self.end.release(key);
                 }
-                let Some(errand) = self.it.note_seen(number) else {
+                let Some(task) = self.it.note_seen(number) else {
                     self.is_dead = true;
                     return;
                 };
-                let cut_at = match errand.deed {
-                    Deed::DieInBody | Deed::ResetInBody | Deed::HangInBody => {
-                        Some(self.it.rng.below(errand.response_bytes))
-                    }
+                let cut_at = match task.behavior {
+                    BackendBehavior::DieInBody
+                    | BackendBehavior::ResetInBody
+                    | BackendBehavior::HangInBody => Some(self.it.rng.below(task.response_bytes)),
                     _ => None,
                 };
                 let is_head = head.method() == b"HEAD";
                 let mut call = BackendCall {
                     key,
                     number,
-                    errand,
+                    task,
                     is_head,
                     read: 0,
                     has_ended: false,
@@ -170,15 +170,20 @@ impl H2Backend {
     fn act(&mut self, nth: usize, now: u64) {
         self.credit(nth, now);
         let (call, it) = (&mut self.calls[nth], &self.it);
-        let deed = call.errand.deed;
-        let is_early = matches!(deed, Deed::AnswerEarly | Deed::DieUnread | Deed::HangUnread);
+        let behavior = call.task.behavior;
+        let is_early = matches!(
+            behavior,
+            BackendBehavior::AnswerEarly | BackendBehavior::DieUnread | BackendBehavior::HangUnread
+        );
         if now < call.next_ms || !(call.has_ended || is_early) {
             return;
         }
-        match deed {
-            Deed::DieUnread | Deed::DieBeforeHead | Deed::DieInHead => self.is_dead = true,
-            Deed::HangUnread | Deed::HangBeforeHead => {}
-            Deed::Garbage => {
+        match behavior {
+            BackendBehavior::DieUnread
+            | BackendBehavior::DieBeforeHead
+            | BackendBehavior::DieInHead => self.is_dead = true,
+            BackendBehavior::HangUnread | BackendBehavior::HangBeforeHead => {}
+            BackendBehavior::Garbage => {
                 self.end.push_raw(b"\x16\x03\x01 nonsense\r\n\r\n");
                 self.is_dead = true;
             }
@@ -210,7 +215,7 @@ impl H2Backend {
     /// Queues the next piece of a response's body.
     fn body(&mut self, nth: usize, now: u64) {
         let (call, it) = (&mut self.calls[nth], &self.it);
-        let length = call.errand.response_bytes;
+        let length = call.task.response_bytes;
         if call.cut_at.is_some_and(|cut| call.queued >= cut) {
             return self.cut(nth);
         }
@@ -218,8 +223,8 @@ impl H2Backend {
         if room == 0 {
             return;
         }
-        let most = match call.errand.deed {
-            Deed::Trickle => {
+        let most = match call.task.behavior {
+            BackendBehavior::Trickle => {
                 call.next_ms = now + it.rng.between(1, 900);
                 (length / 12).max(1)
             }
@@ -245,13 +250,13 @@ impl H2Backend {
     /// Ends a body early.
     fn cut(&mut self, nth: usize) {
         let (call, it) = (&mut self.calls[nth], &self.it);
-        let deed = call.errand.deed;
-        match deed {
-            Deed::HangInBody => {
+        let behavior = call.task.behavior;
+        match behavior {
+            BackendBehavior::HangInBody => {
                 call.next_ms = u64::MAX;
                 return;
             }
-            Deed::ResetInBody => {
+            BackendBehavior::ResetInBody => {
                 let codes = [ErrorCode::INTERNAL_ERROR, ErrorCode::CANCEL, ErrorCode::NO_ERROR];
                 self.end.machine.reset(call.key, it.rng.pick(&codes));
                 self.end.release(call.key);
@@ -259,7 +264,7 @@ impl H2Backend {
             }
             _ => self.is_dead = true,
         }
-        it.sim.event(format_args!("{} cuts: {deed:?}", it.name));
+        it.sim.event(format_args!("{} cuts: {behavior:?}", it.name));
     }
 
     /// Handles the end of a response. A request's body that goes on is read to its end.
@@ -269,7 +274,7 @@ impl H2Backend {
 
     fn credit(&mut self, nth: usize, now: u64) {
         let call = &mut self.calls[nth];
-        let withholds = call.errand.deed == Deed::HangUnread;
+        let withholds = call.task.behavior == BackendBehavior::HangUnread;
         if call.uncredited > 0 && now >= call.next_credit_ms && !withholds {
             self.end.machine.credit(call.key, call.uncredited);
             call.uncredited = 0;
@@ -286,7 +291,7 @@ impl H2Backend {
         let now = now_ms();
         let mut next = self.leaves_ms.max(now);
         for call in &self.calls {
-            if call.uncredited > 0 && call.errand.deed != Deed::HangUnread {
+            if call.uncredited > 0 && call.task.behavior != BackendBehavior::HangUnread {
                 next = next.min(call.next_credit_ms.max(now));
             }
             if call.next_ms > now {
@@ -300,7 +305,7 @@ impl H2Backend {
 impl BackendCall {
     fn end_upload(&mut self, it: &Witness, ends: bool) {
         if ends && !std::mem::replace(&mut self.has_ended, true) {
-            it.check_upload_length(self.number, &self.errand, self.read);
+            it.check_upload_length(self.number, &self.task, self.read);
         }
     }
 
@@ -309,7 +314,7 @@ impl BackendCall {
         fields.push(b"x-id", self.number.to_string().as_bytes());
         fields.push(b"content-type", b"text/plain");
         if it.rng.once_in(2) {
-            fields.push(b"content-length", self.errand.response_bytes.to_string().as_bytes());
+            fields.push(b"content-length", self.task.response_bytes.to_string().as_bytes());
         }
         fields
     }

@@ -132,10 +132,10 @@ impl H2Client {
         self.calls = (0..count).map(|_| self.think_up()).collect();
         let told = |call: &ClientCall| (call.asked.number, call.asked.want);
         let list: Vec<_> = self.calls.iter().map(told).collect();
-        let errands = self.sim.errands.borrow().clone();
-        let errand_of = |call: &ClientCall| errands.get(&call.asked.number);
-        let errands: Vec<_> = self.calls.iter().filter_map(errand_of).collect();
-        self.sim.event(format_args!("{} {:?}: {list:?} {errands:?}", self.name, self.manner));
+        let tasks = self.sim.tasks.borrow().clone();
+        let task_of = |call: &ClientCall| tasks.get(&call.asked.number);
+        let tasks: Vec<_> = self.calls.iter().filter_map(task_of).collect();
+        self.sim.event(format_args!("{} {:?}: {list:?} {tasks:?}", self.name, self.manner));
         let limit = Duration::from_secs(PATIENCE_S * 4);
         match timeout(limit, self.talk()).await {
             Ok(Ok(())) => {}

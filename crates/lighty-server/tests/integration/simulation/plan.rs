@@ -1,7 +1,7 @@
 //! The requests that clients think up, before a protocol frames them.
 
 use super::rng::{Rng, body_of};
-use super::sim::{Deed, Errand, Sim};
+use super::sim::{BackendBehavior, BackendTask, Sim};
 use super::site::FILES;
 
 /// Lengths of bodies.
@@ -61,12 +61,12 @@ impl Plan {
             }
             Want::Missing => "/s/missing".to_owned(),
             Want::Backend => {
-                let errand = errand(sim, rng, is_post);
+                let task = backend_task(sim, rng, is_post);
                 if rng.once_in(4) {
                     fields.push(("Accept-Encoding", "gzip".to_owned()));
                 }
-                body = body_of(!number, 0, errand.upload_bytes);
-                sim.errands.borrow_mut().insert(number, errand);
+                body = body_of(!number, 0, task.upload_bytes);
+                sim.tasks.borrow_mut().insert(number, task);
                 let paths = ["/h/x", "/h/x", "/f/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x"];
                 rng.pick(&paths).to_owned()
             }
@@ -99,8 +99,8 @@ fn some_file(rng: &Rng) -> Want {
     Want::File { index, range }
 }
 
-fn errand(sim: &Sim, rng: &Rng, is_post: bool) -> Errand {
-    use Deed::*;
+fn backend_task(sim: &Sim, rng: &Rng, is_post: bool) -> BackendTask {
+    use BackendBehavior::*;
     let bad = [
         DieUnread,
         DieBeforeHead,
@@ -112,12 +112,12 @@ fn errand(sim: &Sim, rng: &Rng, is_post: bool) -> Errand {
         HangInBody,
         Garbage,
     ];
-    let deed = match rng.below(10) {
+    let behavior = match rng.below(10) {
         0..2 if !sim.is_calm => rng.pick(&bad),
         2 => Trickle,
         3 => AnswerEarly,
         _ => Response,
     };
     let upload_bytes = if is_post { rng.pick(UPLOADS) } else { 0 };
-    Errand { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), deed }
+    BackendTask { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), behavior }
 }

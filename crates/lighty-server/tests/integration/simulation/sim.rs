@@ -14,7 +14,7 @@ use super::site::NETWORK_BACKENDS;
 
 /// Behaviour of a backend towards a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum BackendBehavior {
     Response,
     /// Responds before it has read the body, then reads on.
     AnswerEarly,
@@ -33,11 +33,11 @@ pub(crate) enum Deed {
 
 /// Instructions of a request for its backend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct BackendTask {
     pub(crate) is_post: bool,
     pub(crate) upload_bytes: u64,
     pub(crate) response_bytes: u64,
-    pub(crate) deed: Deed,
+    pub(crate) behavior: BackendBehavior,
 }
 
 /// Result of a request as the server saw it.
@@ -60,8 +60,8 @@ pub(crate) struct Sim {
     pub(crate) root: PathBuf,
     /// The planted bug.
     pub(crate) bug: Option<Bug>,
-    /// Errands by request number.
-    pub(crate) errands: RefCell<BTreeMap<u64, Errand>>,
+    /// Tasks by request number.
+    pub(crate) tasks: RefCell<BTreeMap<u64, BackendTask>>,
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
     /// Number of times that a backend has read each request's head.
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
@@ -92,7 +92,7 @@ impl Sim {
             is_calm: true,
             is_crowded: false,
             rng,
-            errands: RefCell::default(),
+            tasks: RefCell::default(),
             done: RefCell::default(),
             seen: RefCell::default(),
             next: Cell::new(1),

@@ -229,8 +229,8 @@ fn judge_backend(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     if response.field("x-id") != Some(&number.to_string()) {
         return Err(format!("{number}: the response to another: {}", response.head));
     }
-    let errand = sim.errands.borrow()[&number];
-    let length = if one.is_head { 0 } else { errand.response_bytes };
+    let task = sim.tasks.borrow()[&number];
+    let length = if one.is_head { 0 } else { task.response_bytes };
     let expected = body_of(number, 0, length);
     if response.field("content-encoding") != Some("gzip") || one.is_head {
         return compare(number, response, &expected);

@@ -154,7 +154,7 @@ pub fn tls_records(data: &[u8]) {
     let tls = connect(&site().clients[usize::from(version & 1)]);
     let mut peer = Peer { tls, end: client, wanted: Vec::new(), is_broken: false };
     shake_hands(&mut stream, &mut peer);
-    let (mut heard, mut said) = (Vec::new(), Vec::new());
+    let (mut heard, mut sent) = (Vec::new(), Vec::new());
     let mut is_over = false;
     for (nth, &[kind, count]) in data.as_chunks::<2>().0.iter().take(64).enumerate() {
         peer.act(kind, count, nth);
@@ -163,14 +163,14 @@ pub fn tls_records(data: &[u8]) {
             let text = vec![nth as u8; usize::from(count) * 40];
             // A socket in memory has room for all of it.
             let taken = stream.try_write(&text).unwrap_or(0);
-            said.extend_from_slice(&text[..taken]);
+            sent.extend_from_slice(&text[..taken]);
         }
     }
     assert!(peer.wanted.starts_with(&heard), "bytes that were never sent");
     let is_whole = heard == peer.wanted;
     assert!(is_whole || peer.is_broken || is_over, "{} of {}", heard.len(), peer.wanted.len());
     if !peer.is_broken && !is_over {
-        assert!(peer.listen() == said, "the client reads something else");
+        assert!(peer.listen() == sent, "the client reads something else");
     }
 }
 

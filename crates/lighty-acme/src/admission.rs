@@ -48,7 +48,7 @@ pub(crate) struct Admissions {
     asking: JoinSet<AdmissionReply>,
     answers: Vec<AdmissionReply>,
     looked: HashMap<String, Looked>,
-    said_s: i64,
+    logged_s: i64,
 }
 
 impl Admissions {
@@ -59,7 +59,7 @@ impl Admissions {
             asking: JoinSet::new(),
             answers: Vec::new(),
             looked: HashMap::new(),
-            said_s: i64::MIN,
+            logged_s: i64::MIN,
         }
     }
 
@@ -167,8 +167,8 @@ impl Admissions {
     }
 
     fn log_failure(&mut self, name: &str, why: &io::Error, now_s: i64) {
-        if now_s.saturating_sub(self.said_s) >= SAY_AGAIN_S {
-            self.said_s = now_s;
+        if now_s.saturating_sub(self.logged_s) >= SAY_AGAIN_S {
+            self.logged_s = now_s;
             (self.say)(true, &format!("acme.on-demand-ask: {name}: {why}"));
         }
     }

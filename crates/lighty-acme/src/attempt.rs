@@ -144,11 +144,11 @@ impl CertificateTask {
     }
 
     fn issuer_to_ask(&self, known: &CertificateState, now_s: i64) -> Option<&Issuer> {
-        let told_s = known.progress.window.as_ref().map_or(0, |window| window.ask_again_s);
+        let window_s = known.progress.window.as_ref().map_or(0, |window| window.ask_again_s);
         known.fitting(&self.wanted.names)?;
         let issuers = &self.wanted.options.issuers;
         let issuer = issuers.iter().find(|issuer| issuer.name == known.progress.issuer);
-        issuer.filter(|_| now_s >= known.ask_s.max(told_s))
+        issuer.filter(|_| now_s >= known.ask_s.max(window_s))
     }
 
     /// Asks the authority for the certificate's renewal window.

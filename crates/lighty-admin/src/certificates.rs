@@ -210,12 +210,12 @@ pub fn roll_over(config: &Config<Settings>) -> Result<String, CertificateError> 
             }
             done.push(account);
             let failed = |why| CertificateError::Authority(issuer.name.clone(), why);
-            let said = match lighty_acme::roll_over(&store, options, issuer).map_err(failed)? {
+            let outcome = match lighty_acme::roll_over(&store, options, issuer).map_err(failed)? {
                 true => "the account has another key",
                 false => "there is no account yet",
             };
             // Writing to a text cannot fail.
-            let _ = writeln!(out, "{}: {said}", issuer.name);
+            let _ = writeln!(out, "{}: {outcome}", issuer.name);
         }
     }
     Ok(out)

@@ -246,8 +246,8 @@ pub fn file_engines() -> Vec<(&'static str, io::Result<&'static str>)> {
     [("io-uring", EngineChoice::Uring), ("threads", EngineChoice::Threads)]
         .into_iter()
         .map(|(name, choice)| {
-            let said = if name == taken { "the default here" } else { "can be asked for" };
-            (name, probe(choice).map(|_| said))
+            let note = if name == taken { "the default here" } else { "can be asked for" };
+            (name, probe(choice).map(|_| note))
         })
         .collect()
 }

@@ -137,7 +137,7 @@ fn drop_disallowed(ex: &mut Exchange) {
         }
         Status::RESET_CONTENT => {
             response.body = Body::Empty;
-            (response.length_said, response.head_content_length) = (None, None);
+            (response.declared_length, response.head_content_length) = (None, None);
             response.fields.remove(Known::ContentLength);
         }
         _ => {}

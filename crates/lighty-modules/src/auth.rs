@@ -294,7 +294,7 @@ impl Auth {
             ex.fail_status(Status::UNAUTHORIZED);
             return Step::Answered;
         }
-        let listed = ex.state.quiet.then(|| self.said(ex, own, &rule));
+        let listed = ex.state.quiet.then(|| self.credentials_key(ex, own, &rule));
         let now_ms = ex.machine.clock.mono_ms();
         if listed.is_some_and(|key| self.cache.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
             challenge(ex, &rule, &self.cache.nonces, Fault::BadCredentials, "", false);
@@ -317,10 +317,10 @@ impl Auth {
     }
 
     /// The cache key of the request's credentials.
-    fn said(&self, ex: &Exchange, own: &AuthSettings, rule: &Rule) -> verified::Key {
-        let said = ex.request.fields.get(Known::Authorization).unwrap_or_default();
+    fn credentials_key(&self, ex: &Exchange, own: &AuthSettings, rule: &Rule) -> verified::Key {
+        let credentials = ex.request.fields.get(Known::Authorization).unwrap_or_default();
         let users = own.users().map_or("", |(_, path)| path);
-        self.cache.wrong.key(&[users.as_bytes(), rule.realm.as_bytes(), said])
+        self.cache.wrong.key(&[users.as_bytes(), rule.realm.as_bytes(), credentials])
     }
 
     async fn conclude(

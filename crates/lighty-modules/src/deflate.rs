@@ -485,7 +485,7 @@ fn set_fields(ex: &mut Exchange, coding: Coding) {
     if let Some(tag) = fields.get(Known::ETag).and_then(|tag| tags::with_coding(tag, coding)) {
         fields.set(Known::ETag, tag);
     }
-    response.length_said = None;
+    response.declared_length = None;
     response.head_content_length = None;
 }
 

@@ -122,8 +122,8 @@ impl Module for Https {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let is_said = ex.response.fields.contains(Known::StrictTransportSecurity);
-        if ex.request.scheme == "https" && !is_said {
+        let is_set = ex.response.fields.contains(Known::StrictTransportSecurity);
+        if ex.request.scheme == "https" && !is_set {
             ex.response.fields.push_known(Known::StrictTransportSecurity, REMEMBER);
         }
         Step::Next

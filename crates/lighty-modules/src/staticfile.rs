@@ -360,7 +360,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<CacheEntry>, named_by: NamedBy) {
                 ex.response.unfiltered = *unfiltered;
             }
             withdraw_ranges(ex);
-            ex.response.length_said = Some(size);
+            ex.response.declared_length = Some(size);
             ex.response.is_whole_file = true;
             ex.response.body = whole(entry, size);
         }

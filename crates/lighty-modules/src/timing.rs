@@ -88,12 +88,12 @@ impl Timing {
         if second_s == now_s && lines >= SLOW_LINES_MAX {
             return self.lines.set((second_s, lines + 1));
         }
-        let untold = lines.saturating_sub(SLOW_LINES_MAX);
+        let omitted = lines.saturating_sub(SLOW_LINES_MAX);
         let count = if second_s == now_s { lines + 1 } else { 1 };
         self.lines.set((now_s, count));
         let mut text = message::slow(ex);
-        if second_s != now_s && untold > 0 {
-            text += &format!(" ({untold} further slow requests were not told)");
+        if second_s != now_s && omitted > 0 {
+            text += &format!(" ({omitted} further slow requests were not told)");
         }
         ex.log(Level::Warning, &text);
     }

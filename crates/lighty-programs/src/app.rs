@@ -182,7 +182,7 @@ async fn serve<A: Application>(
     };
     let broken = tokio::select! {
         error = accepting => Some(error),
-        () = told_to_stop(&mut signals, &shared) => None,
+        () = wait_for_stop(&mut signals, &shared) => None,
     };
     drop(listener);
     let _ = stop.send(true);
@@ -194,7 +194,7 @@ async fn serve<A: Application>(
 
 /// Waits for a signal to stop. SIGUSR1 counts: libfcgi stops in order on it, so servers and
 /// spawners may send it.
-async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &SharedApplication<A>) {
+async fn wait_for_stop<A: Application>(signals: &mut Signals, shared: &SharedApplication<A>) {
     loop {
         match signals.next().await {
             Signal::Stop | Signal::GracefulStop | Signal::Reload => return,

@@ -559,7 +559,7 @@ impl Serving<'_> {
             self.local.log_stderr(&connection.permit, call);
             match event? {
                 Event::Interim => reply::pass_interim(self.ex, call),
-                Event::Said => tokio::task::yield_now().await,
+                Event::Stderr => tokio::task::yield_now().await,
                 _ => return Ok(sent_us),
             }
         }

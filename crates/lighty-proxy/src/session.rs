@@ -71,7 +71,7 @@ pub(crate) enum Event {
     /// More input is needed.
     More,
     /// Much error output has accumulated; the caller must take it before reading on.
-    Said,
+    Stderr,
     /// An interim response, stored in the [`BackendResponse`]; its head follows.
     Interim,
     /// The head is complete and stored in the [`BackendResponse`].
@@ -154,7 +154,7 @@ pub(crate) trait Session {
     }
 
     /// Takes the backend's error output.
-    fn take_said(&mut self) -> Vec<u8> {
+    fn take_stderr(&mut self) -> Vec<u8> {
         Vec::new()
     }
 

@@ -38,9 +38,9 @@ fn load(text: &str) -> (Option<Config<Settings>>, Diagnostics, Sources) {
 /// Settings that satisfy every condition of the text.
 fn settings(text: &str) -> Settings {
     let (config, found, sources) = load(text);
-    let said = found.render(&sources, Style::default());
-    let config = config.unwrap_or_else(|| panic!("{said}"));
-    assert!(found.is_empty(), "{said}");
+    let report = found.render(&sources, Style::default());
+    let config = config.unwrap_or_else(|| panic!("{report}"));
+    assert!(found.is_empty(), "{report}");
     let mut settings = Settings::default();
     let all = config.blocks().iter().flat_map(|block| &block.settings);
     all.for_each(|setting| setting.apply(&mut settings));
@@ -268,8 +268,8 @@ fn checks_of_backends_that_speak_http2_are_of_http2() {
         "s".repeat(128)
     );
     let (_, found, sources) = load(&long);
-    let said = found.render(&sources, Style::default());
-    assert!(said.contains("\"service\" is longer than 127 bytes"), "{said}");
+    let report = found.render(&sources, Style::default());
+    assert!(report.contains("\"service\" is longer than 127 bytes"), "{report}");
 }
 
 #[test]
@@ -363,8 +363,8 @@ fn every_error_says_what_where_and_what_instead() {
         let (title, rest) = case.split_once('\n').expect("a title");
         let (conf, want) = rest.split_once("--- says\n").expect("what is said");
         let (_, found, sources) = load(conf);
-        let said = found.render(&sources, Style::default());
-        assert_eq!(said.trim(), want.trim(), "{title}:\n{conf}\n{said}");
+        let report = found.render(&sources, Style::default());
+        assert_eq!(report.trim(), want.trim(), "{title}:\n{conf}\n{report}");
         count += 1;
     }
     assert!(count >= 40, "{count} cases were found");

@@ -37,7 +37,7 @@ pub struct Loaded {
     /// The configuration, checked.
     pub config: Config<Settings>,
     /// Warnings, as they are printed.
-    pub said: String,
+    pub warnings: String,
 }
 
 /// All reasons against a reload, as they are printed. Nothing has changed then.
@@ -161,7 +161,7 @@ impl Reloader {
     pub(crate) async fn call(&mut self, request: &str) -> String {
         match request {
             REQUEST => match self.reload().await {
-                Ok(said) => format!("{DONE}\n{said}\n"),
+                Ok(reply) => format!("{DONE}\n{reply}\n"),
                 Err(why) => format!("{REFUSED}\n{why}\n"),
             },
             other => format!("{REFUSED}\nunknown request: {}\n", other.escape_debug()),
@@ -191,10 +191,10 @@ impl Reloader {
     /// Performs all steps that may fail. If the reload is refused, dropping the plan releases
     /// everything acquired.
     async fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
-        let Loaded { config, said } = loaded;
+        let Loaded { config, warnings } = loaded;
         let present = Arc::clone(&self.plans.borrow());
         let config = Arc::new(config);
-        let refused = |why: String| Refusal(format!("{said}{why}"));
+        let refused = |why: String| Refusal(format!("{warnings}{why}"));
         // On a thread of its own: a certificate may be on a dead disk.
         let (done, opened) = oneshot::channel();
         let (before, next) = (Arc::clone(&present), Arc::clone(&config));
@@ -216,12 +216,12 @@ impl Reloader {
         let connections_max = connections(&config.global().server, self.fds, self.workers);
         let number = present.number + 1;
         let plan = Plan { number, config, shared, connections_max };
-        Ok(Prepared { plan, errors, said })
+        Ok(Prepared { plan, errors, warnings })
     }
 
     /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.
     async fn commit(&mut self, prepared: Prepared) -> String {
-        let Prepared { plan, errors, said } = prepared;
+        let Prepared { plan, errors, warnings } = prepared;
         if let Some(errors) = errors {
             self.errors.switch(errors);
         }
@@ -247,9 +247,9 @@ impl Reloader {
         let late = self.await_workers(number).await;
         self.forget();
         match late {
-            0 => format!("{said}reloaded: generation {number}"),
+            0 => format!("{warnings}reloaded: generation {number}"),
             late => format!(
-                "{said}reloaded: generation {number}; {late} workers have not begun with it yet"
+                "{warnings}reloaded: generation {number}; {late} workers have not begun with it yet"
             ),
         }
     }
@@ -309,7 +309,7 @@ struct Prepared {
     /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
     /// Warnings, as they are printed.
-    said: String,
+    warnings: String,
 }
 
 /// Files opened for the next configuration.
@@ -387,11 +387,11 @@ pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> 
     all.div_ceil(workers)
 }
 
-type Told = fn(&ServerSettings) -> String;
+type SettingText = fn(&ServerSettings) -> String;
 
 /// Directives of the process: they take effect only at the start, or need privileges that are
 /// dropped.
-const FIXED: &[(&str, Told)] = &[
+const FIXED: &[(&str, SettingText)] = &[
     ("server.chroot", |s| format!("{:?}", s.chroot)),
     ("server.username", |s| format!("{:?}", s.username)),
     ("server.groupname", |s| format!("{:?}", s.groupname)),
@@ -413,7 +413,7 @@ const FIXED: &[(&str, Told)] = &[
 ];
 
 /// Directives of a listener.
-const OF_LISTENERS: &[(&str, Told)] = &[
+const OF_LISTENERS: &[(&str, SettingText)] = &[
     ("server.listen-backlog", |s| s.listen_backlog.to_string()),
     ("server.set-v6only", |s| s.v6only.to_string()),
     ("server.defer-accept", |s| s.defer_accept.to_string()),
@@ -427,8 +427,8 @@ fn needs_restart(
 ) -> Result<Vec<String>, BootError> {
     let (before, after) = (&present.global().server, &next.global().server);
     let changed =
-        |rows: &[(&'static str, Told)], before: &ServerSettings, after: &ServerSettings| {
-            let differ = rows.iter().filter(|(_, told)| told(before) != told(after));
+        |rows: &[(&'static str, SettingText)], before: &ServerSettings, after: &ServerSettings| {
+            let differ = rows.iter().filter(|(_, text)| text(before) != text(after));
             differ.map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()
         };
     let mut names = changed(FIXED, before, after);

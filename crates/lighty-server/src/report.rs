@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::machine::status_board::{
-    ConnectionReport, Report, ReportParts, Statistics, StatusBoard, TOLD_CONNECTIONS_MAX,
+    ConnectionReport, DETAILED_CONNECTIONS_MAX, Report, ReportParts, Statistics, StatusBoard,
 };
 use lighty_io::clock;
 use lighty_io::log_writer;
@@ -82,26 +82,26 @@ pub(crate) fn report(
 /// Counts connections and streams, and reports them if `are_wanted`.
 fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
     let now_s = worker.now_s();
-    let room = if are_wanted { TOLD_CONNECTIONS_MAX } else { 0 };
-    let mut streams_told = 0;
+    let room = if are_wanted { DETAILED_CONNECTIONS_MAX } else { 0 };
+    let mut streams_listed = 0;
     worker.conns.for_each(|entry| {
         let doing = entry.doing();
         report.doing[doing.state.place()] += 1;
         let mut streams = Vec::new();
         entry.for_each_stream(|doing, asked| {
             report.streams[doing.state.place()] += 1;
-            match streams_told < room {
+            match streams_listed < room {
                 true => streams.push(connection(entry, doing, asked, now_s)),
-                false => report.untold += 1,
+                false => report.unlisted += 1,
             }
-            streams_told += 1;
+            streams_listed += 1;
         });
         match report.connections.len() < room {
             true => {
                 let own = connection(entry, doing, entry.asked().as_ref(), now_s);
                 report.connections.push(ConnectionReport { streams, ..own });
             }
-            false => report.untold += 1,
+            false => report.unlisted += 1,
         }
     });
 }

@@ -265,10 +265,10 @@ fn start_in_background(cli: &Cli) -> Result<(), CommandFailure> {
 fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     let path = cli.config.as_deref().unwrap_or(Path::new("-"));
     let (config, diagnostics, sources) = read(cli, &Main::File(path));
-    let said = diagnostics.render(&sources, Style { color: false });
+    let warnings = diagnostics.render(&sources, Style { color: false });
     match config {
-        Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, said }),
-        _ => Err(reload::Refusal(said.trim_end().to_owned())),
+        Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, warnings }),
+        _ => Err(reload::Refusal(warnings.trim_end().to_owned())),
     }
 }
 
@@ -286,8 +286,8 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), CommandFailure> {
             })?
         }
     };
-    let said = reload::ask(&path).map_err(|refusal| CommandFailure::Says(refusal.0))?;
-    writeln!(std::io::stdout(), "{said}")?;
+    let reply = reload::ask(&path).map_err(|refusal| CommandFailure::Says(refusal.0))?;
+    writeln!(std::io::stdout(), "{reply}")?;
     Ok(())
 }
 

@@ -258,8 +258,8 @@ fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, CommandF
 /// Returns a backend in the configuration's form: a bare port is on this machine.
 fn backend(to: &str) -> String {
     let scheme = to.split_once("://").map(|(scheme, _)| scheme);
-    let is_told = scheme.is_some_and(|it| it == "http" || URL_PROTOCOLS.contains(&it));
-    let rest = to.split_once("://").filter(|_| is_told).map(|(_, rest)| rest);
+    let is_url = scheme.is_some_and(|it| it == "http" || URL_PROTOCOLS.contains(&it));
+    let rest = to.split_once("://").filter(|_| is_url).map(|(_, rest)| rest);
     let bare = rest.map_or(to, |rest| rest.trim_end_matches('/'));
     match bare.strip_prefix(':') {
         Some(port) if !port.contains(':') => format!("127.0.0.1:{}", quote(port)),

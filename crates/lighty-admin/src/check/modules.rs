@@ -108,16 +108,16 @@ fn unnamed(config: &Config<Settings>) -> Vec<Diagnostic> {
     }
     let named = &config.global().server.modules;
     let rows = rows();
-    let mut told: Vec<&str> = Vec::new();
+    let mut reported: Vec<&str> = Vec::new();
     let mut notes = Vec::new();
     for setting in config.blocks().iter().flat_map(|block| &block.settings) {
         let Some(row) = rows.iter().find(|row| row.name == setting.name) else { continue };
         let module = row.module;
         let is_named = named.iter().any(|name| stands_for(name, module));
-        if ALWAYS.contains(&module) || is_named || told.contains(&module) {
+        if ALWAYS.contains(&module) || is_named || reported.contains(&module) {
             continue;
         }
-        told.push(module);
+        reported.push(module);
         let text = format!(
             "{} takes effect though server.modules does not name {module}",
             setting.written

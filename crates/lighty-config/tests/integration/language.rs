@@ -686,6 +686,6 @@ fn a_listener_inside_of_a_condition_is_a_listener() {
     assert_eq!(findings(&text), ["1:53 scope"]);
     assert!(rendered(&text).contains("belongs to the listener :80"), "{}", rendered(&text));
     let elsewhere = "$HTTP[\"host\"] == \"a\" { ssl.engine = \"enable\" }";
-    let said = rendered(elsewhere);
-    assert!(said.contains("warning") && said.contains("has no effect here"), "{said}");
+    let report = rendered(elsewhere);
+    assert!(report.contains("warning") && report.contains("has no effect here"), "{report}");
 }

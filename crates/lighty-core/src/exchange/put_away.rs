@@ -73,7 +73,7 @@ struct AwayResponse {
     is_last: bool,
     answered: bool,
     head_content_length: Option<u64>,
-    length_said: Option<u64>,
+    declared_length: Option<u64>,
     is_whole_file: bool,
     ends_with_connection: bool,
     unfiltered: bool,
@@ -322,7 +322,7 @@ impl AwayResponse {
             is_last,
             answered,
             head_content_length,
-            length_said,
+            declared_length,
             length_unsent: _,
             is_whole_file,
             ends_with_connection,
@@ -336,7 +336,7 @@ impl AwayResponse {
             is_last: *is_last,
             answered: *answered,
             head_content_length: *head_content_length,
-            length_said: *length_said,
+            declared_length: *declared_length,
             is_whole_file: *is_whole_file,
             ends_with_connection: *ends_with_connection,
             unfiltered: *unfiltered,
@@ -349,7 +349,7 @@ impl AwayResponse {
         response.is_last = self.is_last;
         response.answered = self.answered;
         response.head_content_length = self.head_content_length;
-        response.length_said = self.length_said;
+        response.declared_length = self.declared_length;
         response.is_whole_file = self.is_whole_file;
         response.ends_with_connection = self.ends_with_connection;
         response.unfiltered = self.unfiltered;

@@ -7,14 +7,14 @@ use crate::exchange::tunnel::Tunnel;
 
 /// One response, reusable. A handler sets the status, its own fields and the body; the protocol
 /// adds the fields that frame it. A handler that forwards fields may keep Content-Length among
-/// them, see [`Response::length_said`].
+/// them, see [`Response::declared_length`].
 #[derive(Default)]
 pub struct Response {
     /// The origin of the body.
     pub maker: Maker,
     /// The status code; a handler or an error decides it.
     pub status: Status,
-    /// Fields of its head; see [`Response::length_said`] for a Content-Length among them.
+    /// Fields of its head; see [`Response::declared_length`] for a Content-Length among them.
     pub fields: Fields,
     /// The content, where the method and the status allow one.
     pub body: Body,
@@ -26,7 +26,7 @@ pub struct Response {
     pub head_content_length: Option<u64>,
     /// The Content-Length in `fields`. It is kept if it matches the body sent; an unconfirmed
     /// length is replaced.
-    pub length_said: Option<u64>,
+    pub declared_length: Option<u64>,
     /// Length of the content that a 304 stands for, if known.
     pub length_unsent: Option<u64>,
     /// The handler declares that the body is the whole, unmodified file at the physical path.
@@ -74,7 +74,7 @@ impl Response {
         self.is_last = false;
         self.answered = false;
         self.head_content_length = None;
-        self.length_said = None;
+        self.declared_length = None;
         self.length_unsent = None;
         self.is_whole_file = false;
         self.ends_with_connection = false;

@@ -13,7 +13,7 @@ use crate::log::Level;
 const LOG_AGAIN_S: i64 = 10;
 
 /// Maximum field names listed in such a line.
-const TOLD_NAMES_MAX: usize = 5;
+const LOGGED_NAMES_MAX: usize = 5;
 
 /// Calls `visit` with the name and value of each variable; `script` is the responding file. No
 /// value contains a NUL, so each fits a program's environment.
@@ -82,8 +82,8 @@ pub fn log_colliding(ex: &Exchange, params: &Params<'_>) {
     }
     counters.logged_withheld_s.set(now_s);
     let withheld: Vec<String> =
-        names.iter().take(TOLD_NAMES_MAX).map(|name| name.escape_ascii().to_string()).collect();
-    let more = if names.len() > TOLD_NAMES_MAX { ", ..." } else { "" };
+        names.iter().take(LOGGED_NAMES_MAX).map(|name| name.escape_ascii().to_string()).collect();
+    let more = if names.len() > LOGGED_NAMES_MAX { ", ..." } else { "" };
     let all = counters.fields_withheld.get();
     let text = format!(
         "not passed to the program: {}{more}: as a variable it could have the name of another \

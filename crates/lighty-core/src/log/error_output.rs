@@ -41,11 +41,11 @@ impl ErrorOutput {
 
     /// Logs a line. Returns `false` if it was dropped, so that the reader can slow down.
     pub fn take_line(&mut self, line: &[u8]) -> bool {
-        let (now_s, said_bytes) = (self.clock.unix_s(), line.len() as u64 + 1);
+        let (now_s, line_bytes) = (self.clock.unix_s(), line.len() as u64 + 1);
         if let Some(gap) = &mut self.gap
             && (gap.limit == Limit::Share || gap.second == now_s)
         {
-            gap.bytes += said_bytes;
+            gap.bytes += line_bytes;
             return false;
         }
         if !self.log.wants(Level::Warning) {
@@ -60,7 +60,7 @@ impl ErrorOutput {
                 true
             }
             Some(limit) => {
-                self.leave_out(limit, said_bytes, now_s);
+                self.leave_out(limit, line_bytes, now_s);
                 false
             }
         }

@@ -24,7 +24,7 @@ const QUESTIONS_MAX: usize = 16;
 
 /// Maximum connections, and maximum HTTP/2 streams, that one worker reports in full; the rest are
 /// only counted.
-pub const TOLD_CONNECTIONS_MAX: usize = 1000;
+pub const DETAILED_CONNECTIONS_MAX: usize = 1000;
 
 /// State of a connection, which selects its time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +169,10 @@ pub struct Report {
     /// Longest delay of a tick in the last minute, in microseconds: the event loop was blocked for
     /// so long.
     pub late_us: u64,
-    /// Connections in detail, at most [`TOLD_CONNECTIONS_MAX`]; empty if not requested.
+    /// Connections in detail, at most [`DETAILED_CONNECTIONS_MAX`]; empty if not requested.
     pub connections: Vec<ConnectionReport>,
     /// Connections and streams beyond that limit.
-    pub untold: u64,
+    pub unlisted: u64,
     /// Distributions of request durations; empty if not requested.
     pub durations: Snapshot,
     /// Exemplars of whole requests by the key of their series, along with the durations.

@@ -90,7 +90,7 @@ pub fn not_modified(response: &mut Response) {
     response.body = Body::Empty;
     response.is_whole_file = false;
     response.ends_with_connection = false;
-    (response.length_said, response.head_content_length) = (None, None);
+    (response.declared_length, response.head_content_length) = (None, None);
     for name in [Known::ContentLength, Known::ContentRange] {
         response.fields.remove(name);
     }

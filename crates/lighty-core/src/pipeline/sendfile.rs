@@ -64,12 +64,12 @@ pub fn send(
     if ex.response.fields.get(Known::ContentType) == Some(b"") {
         ex.response.fields.remove(Known::ContentType);
     }
-    let said = OF_THE_FILE.map(|name| (name, ex.response.fields.get(name).map(<[u8]>::to_vec)));
+    let kept = OF_THE_FILE.map(|name| (name, ex.response.fields.get(name).map(<[u8]>::to_vec)));
     carry(ex, |known, name| match known {
         Some(known) => !OF_THE_BODY.contains(&known),
         None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
     });
-    for (name, value) in said {
+    for (name, value) in kept {
         if let Some(value) = value {
             ex.response.fields.push_known(name, value);
         }
@@ -132,7 +132,7 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
         response.fields.remove(name);
     }
     response.fields.remove_named(SEND_PARTS);
-    (response.head_content_length, response.length_said) = (None, None);
+    (response.head_content_length, response.declared_length) = (None, None);
     response.body = body;
     response.answered = true;
 }

@@ -55,9 +55,9 @@ impl Syscall {
 
 const POSSIBLE: u8 = 0;
 const REFUSED: u8 = 1;
-const TOLD: u8 = 2;
+const WARNED: u8 = 2;
 
 /// Warnings about calls refused since the last call, for the log.
 pub fn take_warnings() -> impl Iterator<Item = &'static str> {
-    Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, TOLD)).map(Syscall::words)
+    Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, WARNED)).map(Syscall::words)
 }

@@ -147,8 +147,8 @@ async fn a_half_close_is_passed_on_and_the_other_half_goes_on() {
         (question, response)
     });
     bench.run(&near, &far).await.expect("whole");
-    let said = peers.join().expect("peers");
-    assert_eq!(said, ("question".to_owned(), "answer".to_owned()));
+    let received = peers.join().expect("peers");
+    assert_eq!(received, ("question".to_owned(), "answer".to_owned()));
 }
 
 #[tokio::test]

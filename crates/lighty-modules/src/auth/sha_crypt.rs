@@ -33,8 +33,8 @@ fn split(text: &str) -> Option<ShaCryptParts<'_>> {
     let wide = text.starts_with("$6$");
     let mut rest = text.strip_prefix("$5$").or_else(|| text.strip_prefix("$6$"))?;
     let mut params = Params::default();
-    if let Some(told) = rest.strip_prefix("rounds=") {
-        let (number, behind) = told.split_once('$')?;
+    if let Some(text) = rest.strip_prefix("rounds=") {
+        let (number, behind) = text.split_once('$')?;
         // A few million rounds take a second.
         let rounds = number.parse::<u32>().ok()?.clamp(Params::ROUNDS_MIN, Params::ROUNDS_MAX);
         params = Params::new(rounds).ok()?;

@@ -154,13 +154,13 @@ mod tests {
     struct Bed {
         turns: Turns,
         tell: Sender<&'static str>,
-        told: Receiver<&'static str>,
+        events: Receiver<&'static str>,
     }
 
     impl Bed {
         fn new() -> Self {
-            let (tell, told) = channel();
-            Self { turns: Turns::default(), tell, told }
+            let (tell, events) = channel();
+            Self { turns: Turns::default(), tell, events }
         }
 
         fn enter(&self, most: usize, client: Client, name: &'static str) -> Option<Place> {
@@ -172,7 +172,7 @@ mod tests {
             for _ in 0..10 {
                 self.turns.work();
             }
-            self.told.try_iter().collect()
+            self.events.try_iter().collect()
         }
     }
 

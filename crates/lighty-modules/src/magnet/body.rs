@@ -27,7 +27,7 @@ pub(super) fn forget_representation(ex: &mut Exchange) {
         }
     }
     response.fields.remove(Known::ContentLength);
-    (response.length_said, response.head_content_length) = (None, None);
+    (response.declared_length, response.head_content_length) = (None, None);
     let is_own_part = response.fields.contains(Known::ContentRange);
     if response.status == Status::NOT_MODIFIED
         || (response.status == Status::PARTIAL_CONTENT && !is_own_part)

@@ -435,7 +435,7 @@ fn has_no_body(status: Status) -> bool {
 fn drop_body(response: &mut Response) {
     response.body = Body::Empty;
     response.is_whole_file = false;
-    response.length_said = None;
+    response.declared_length = None;
     response.fields.remove(Known::ContentLength);
 }
 

@@ -111,7 +111,7 @@ impl Magnet {
         for name in [Known::ETag, Known::AcceptRanges, Known::ContentLength] {
             response.fields.remove(name);
         }
-        (response.length_said, response.head_content_length) = (None, None);
+        (response.declared_length, response.head_content_length) = (None, None);
         response.is_whole_file = false;
         Ok(Ok(()))
     }

@@ -140,8 +140,8 @@ impl ScriptRequest for MagnetRequest<'_> {
 fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut visible: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, _) in fields.iter() {
-        let is_told = |(known, _): &(Vec<u8>, Vec<u8>)| known.eq_ignore_ascii_case(name);
-        if !visible.iter().any(is_told) {
+        let is_same = |(known, _): &(Vec<u8>, Vec<u8>)| known.eq_ignore_ascii_case(name);
+        if !visible.iter().any(is_same) {
             visible.push((name.to_vec(), fields.joined(name).into_owned()));
         }
     }

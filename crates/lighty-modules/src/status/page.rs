@@ -318,7 +318,7 @@ fn legend(facts: &Facts) -> String {
 
 fn connections(facts: &Facts) -> String {
     let rows: String = facts.rows().map(|(worker, connection)| row(worker, connection)).collect();
-    let rest = match facts.sum(|report| report.untold) {
+    let rest = match facts.sum(|report| report.unlisted) {
         0 => String::new(),
         more => format!("<p class=\"lead\">and {more} more</p>\n"),
     };

@@ -9,7 +9,7 @@ use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::upstream_trace::{EarlierTries, UpstreamTrace};
 
 /// Maximum number of spans listed for a slow request.
-const TOLD_MAX: usize = 4;
+const STRETCHES_MAX: usize = 4;
 
 /// Text for [`Span::Body`] if this server makes the body, for example by compressing a file.
 const MAKING: &str = "making more of the body";
@@ -75,7 +75,7 @@ pub(super) fn slow(ex: &Exchange) -> String {
     let (total_us, status) = (ex.stages.total_us(), ex.response.status.code());
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
     let mut separator = ": ";
-    for (took_us, words) in stretches.into_iter().take(TOLD_MAX) {
+    for (took_us, words) in stretches.into_iter().take(STRETCHES_MAX) {
         // Spans below one percent explain nothing.
         if took_us * 100 < total_us {
             break;

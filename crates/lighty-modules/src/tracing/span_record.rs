@@ -124,8 +124,8 @@ fn parts(ex: &Exchange, origin_us: u64) -> Vec<Part> {
         let (end_us, number) = (begin_us + u64::from(took_us), random.next().max(1));
         Part { name: span.name(), begin_us, end_us, number }
     };
-    let is_told = |span: Span| span.is_within_request() || span == Span::Tunnel;
-    let within = ex.stages.spans().filter(|(span, ..)| is_told(*span));
+    let is_exported = |span: Span| span.is_within_request() || span == Span::Tunnel;
+    let within = ex.stages.spans().filter(|(span, ..)| is_exported(*span));
     within.map(part).collect()
 }
 

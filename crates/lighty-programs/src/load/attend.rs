@@ -18,7 +18,7 @@ const TERMINAL: Duration = Duration::from_secs(1);
 const LINE: Duration = Duration::from_secs(10);
 
 /// Exit status after a second signal.
-const TOLD_TWICE: i32 = 130;
+const SECOND_SIGNAL_STATUS: i32 = 130;
 
 /// Like [`run`], with a progress line on standard error if that is a terminal or `shows` is set.
 /// SIGINT and SIGTERM stop the load early; the tally then covers the time until the signal.
@@ -89,7 +89,7 @@ impl Watcher {
 
     fn end(&self) {
         if self.progress.is_ended() {
-            std::process::exit(TOLD_TWICE);
+            std::process::exit(SECOND_SIGNAL_STATUS);
         }
         self.progress.end();
     }

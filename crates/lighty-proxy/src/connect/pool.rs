@@ -158,8 +158,8 @@ impl Connection {
             standing.answered();
         }
         let spec = &self.permit.upstream.spec;
-        let told = response.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
-        if let Some(timeout_s) = told.filter(|_| spec.protocol.is_http()) {
+        let announced = response.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
+        if let Some(timeout_s) = announced.filter(|_| spec.protocol.is_http()) {
             let most_ms = timeout_s.saturating_mul(1000);
             let early_ms = most_ms.saturating_sub(EARLY_MS).max(most_ms / 2);
             self.idle_ms = spec.pool.idle_ms.min(early_ms);

@@ -24,7 +24,7 @@ pub(crate) struct ReplayableBody {
     /// The client's body has ended: nothing more is read from it.
     ended: bool,
     /// The end was handed out since the last rewind; a resend hands it out again.
-    end_told: bool,
+    end_delivered: bool,
     /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
     // Boxed: few bodies have trailers, and every proxied request moves this struct.
@@ -50,7 +50,7 @@ impl ReplayableBody {
     pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         Self {
             ended: !body.exists(),
-            end_told: !body.exists(),
+            end_delivered: !body.exists(),
             body,
             kept: Vec::new(),
             kept_bytes: 0,
@@ -97,7 +97,7 @@ impl ReplayableBody {
 
     /// Returns true if all of it was handed out, including its end.
     pub(crate) fn is_over(&self) -> bool {
-        self.end_told
+        self.end_delivered
     }
 
     /// True if it can be resent from its beginning.
@@ -127,7 +127,7 @@ impl ReplayableBody {
         debug_assert!(self.can_rewind());
         self.at = 0;
         self.rest = Bytes::new();
-        self.end_told = self.is_none();
+        self.end_delivered = self.is_none();
         if let Replay::Stored(stored) = &self.replay {
             stored.borrow_mut().rewind();
             self.body = StoredBody::as_body(stored);
@@ -176,19 +176,19 @@ impl ReplayableBody {
             return Poll::Ready(Some(Ok(kept.clone())));
         }
         if self.ended {
-            self.end_told = true;
+            self.end_delivered = true;
             return Poll::Ready(None);
         }
         let piece = ready!(self.body.poll_next(cx));
         match &piece {
             Some(Ok(bytes)) => self.keep(bytes),
             Some(Err(_)) => {
-                (self.ended, self.end_told) = (true, true);
+                (self.ended, self.end_delivered) = (true, true);
                 // A resend would end the body at this point, as if it were complete.
                 self.replay = Replay::Lost;
             }
             None => {
-                (self.ended, self.end_told) = (true, true);
+                (self.ended, self.end_delivered) = (true, true);
                 let trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
                 self.trailers = trailers.map(Box::new);
             }

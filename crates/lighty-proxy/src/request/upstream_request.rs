@@ -18,7 +18,7 @@ use crate::route::rules::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 use crate::upstream::address::AddressSpec;
 
 /// Returns the host for backends: the configuration's, or the client's.
-fn host_told(ex: &Exchange) -> &[u8] {
+fn upstream_host(ex: &Exchange) -> &[u8] {
     let set = ex.request.fields.get(Known::Host).filter(|_| ex.request.sets_host);
     set.unwrap_or(&ex.request.authority)
 }
@@ -201,7 +201,7 @@ impl RewrittenHead {
     fn take_host(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
         let requested = match own {
             Some(host) => host.as_bytes(),
-            None => host_told(ex),
+            None => upstream_host(ex),
         };
         let named = |from: &str| from == "-" || from.as_bytes().eq_ignore_ascii_case(requested);
         let mapped = route.request.map_host.iter().find(|(from, _)| named(from));
@@ -223,7 +223,7 @@ impl RewrittenHead {
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
                 self.extra.push_known(Known::XForwardedFor, chain.as_deref().unwrap_or(client));
             }
-            let host = host_told(ex);
+            let host = upstream_host(ex);
             if !host.is_empty() {
                 self.extra.push(b"X-Host", host);
                 self.extra.push_known(Known::XForwardedHost, host);

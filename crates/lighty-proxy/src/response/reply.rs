@@ -75,7 +75,7 @@ fn take_fields(fields: &Fields, response: &mut Response) {
     response.head_content_length = lighty_http::decimal::parse(value);
     let is_plain = value == b"0" || matches!(value, [b'1'..=b'9', ..]);
     if is_plain && lengths.next().is_none() && response.status.allows_content() {
-        response.length_said = response.head_content_length;
+        response.declared_length = response.head_content_length;
     } else {
         response.fields.remove(Known::ContentLength);
     }

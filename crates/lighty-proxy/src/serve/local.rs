@@ -218,7 +218,7 @@ impl Local {
 
     /// Writes a backend's error output to the error log.
     pub(crate) fn log_stderr(&self, permit: &ConnPermit, call: &mut UpstreamCall) {
-        let output = call.session.take_said();
+        let output = call.session.take_stderr();
         if output.is_empty() {
             return;
         }

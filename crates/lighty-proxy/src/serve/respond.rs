@@ -46,7 +46,8 @@ impl Serving<'_> {
             self.ex.fail_saying(Fault::PatternLimit, &undecided.words);
             return Ok(Step::Answered);
         }
-        let untold = self.ex.request.is_head() && self.ex.response.head_content_length.is_none();
+        let is_unknown =
+            self.ex.request.is_head() && self.ex.response.head_content_length.is_none();
         sticky::set_cookie(self.ex, &self.upstream.spec.balancer, &connection.permit.address);
         let mut upload = std::mem::take(&mut self.upload);
         if let Some(redirect) = redirect {
@@ -61,7 +62,7 @@ impl Serving<'_> {
             return Ok(Step::Answered);
         }
         self.ex.response.body = match body.take_whole(WHOLE_BYTES_MAX) {
-            Some(_) if untold => Body::Stream(Box::new(UnknownLength)),
+            Some(_) if is_unknown => Body::Stream(Box::new(UnknownLength)),
             Some(whole) => Body::Memory(whole),
             None => {
                 let streams = incremental::is_asked_for(&self.ex.response.fields);

@@ -112,7 +112,7 @@ enum Waits {
 enum ConnectionEnding {
     None,
     /// By end of stream.
-    Told,
+    EndOfStream,
     /// By a reset. One call reports it; later calls only see end of stream.
     Reset,
 }
@@ -250,7 +250,7 @@ impl UpstreamCall {
     /// Returns true if the backend has certainly read nothing of the request, although bytes were
     /// written: it had closed the connection before.
     pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
-        self.ending == ConnectionEnding::Told
+        self.ending == ConnectionEnding::EndOfStream
             && stream.went_unread(self.written, RESET_PATIENCE).await
     }
 
@@ -408,12 +408,12 @@ impl UpstreamCall {
                     self.count_interim()?;
                     return Poll::Ready(Ok(Event::Interim));
                 }
-                Poll::Ready(Event::Said) => {
+                Poll::Ready(Event::Stderr) => {
                     // An endless stream of error output never lets the read timeout expire, so
                     // check the client here.
                     let gone = self.client_gone(client, cx);
                     return Poll::Ready(
-                        gone.map_or(Ok(Event::Said), |f| Err(CallFailure::Gone(f))),
+                        gone.map_or(Ok(Event::Stderr), |f| Err(CallFailure::Gone(f))),
                     );
                 }
                 Poll::Ready(event) => return Poll::Ready(Ok(event)),
@@ -489,7 +489,9 @@ impl UpstreamCall {
         let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         match error {
             Some(error) if is_reset(error) => self.ending = ConnectionEnding::Reset,
-            None if self.ending == ConnectionEnding::None => self.ending = ConnectionEnding::Told,
+            None if self.ending == ConnectionEnding::None => {
+                self.ending = ConnectionEnding::EndOfStream
+            }
             _ => {}
         }
     }

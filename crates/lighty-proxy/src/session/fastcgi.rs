@@ -109,7 +109,7 @@ impl FastcgiSession {
     }
 
     /// Collects error output. Returns true if it is enough to be logged.
-    fn take_stderr(&mut self, piece: &[u8]) -> bool {
+    fn keep_stderr(&mut self, piece: &[u8]) -> bool {
         self.stderr.extend_from_slice(piece);
         self.stderr.len() >= STDERR_BYTES
     }
@@ -215,8 +215,8 @@ impl Session for FastcgiSession {
                     }
                 }
                 Some(fastcgi::FastcgiEvent::Stderr(range)) => {
-                    if self.take_stderr(&bytes[range]) {
-                        return Ok(Step { consumed: at, event: Event::Said });
+                    if self.keep_stderr(&bytes[range]) {
+                        return Ok(Step { consumed: at, event: Event::Stderr });
                     }
                 }
                 Some(fastcgi::FastcgiEvent::End(end)) => return Err(without_head(end)),
@@ -259,8 +259,8 @@ impl Session for FastcgiSession {
                     self.unwrapped = range.len();
                 }
                 Some(fastcgi::FastcgiEvent::Stderr(range)) => {
-                    if self.take_stderr(&input[start + range.start..start + range.end]) {
-                        return Ok(Step { consumed: at, event: Event::Said });
+                    if self.keep_stderr(&input[start + range.start..start + range.end]) {
+                        return Ok(Step { consumed: at, event: Event::Stderr });
                     }
                 }
                 Some(fastcgi::FastcgiEvent::End(_)) => {
@@ -275,7 +275,7 @@ impl Session for FastcgiSession {
         }
     }
 
-    fn take_said(&mut self) -> Vec<u8> {
+    fn take_stderr(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.stderr)
     }
 

@@ -53,7 +53,7 @@ fn endpoint(written: &str, priority: u16, weight: u16) -> Endpoint {
 }
 
 /// Returns text, weight and backup flag of each address.
-fn told(addresses: &[NamedAddress]) -> Vec<(&str, u32, bool)> {
+fn summary(addresses: &[NamedAddress]) -> Vec<(&str, u32, bool)> {
     addresses.iter().map(|a| (a.text.as_ref(), a.weight, a.backup)).collect()
 }
 
@@ -63,7 +63,7 @@ fn written_addresses_are_what_they_are() {
     (drained.weight, drained.backup) = (0, true);
     let unix = backend("unix:/run/app", BackendAddress::Unix("/run/app".into()));
     let found = addresses(&upstream(vec![drained, unix]), |_| panic!("nothing to look up"));
-    assert_eq!(told(&found), [("10.0.0.1", 0, true), ("unix:/run/app", 1, false)]);
+    assert_eq!(summary(&found), [("10.0.0.1", 0, true), ("unix:/run/app", 1, false)]);
     assert_eq!(found[0].target, Target::Tcp(address("10.0.0.1:80")));
     assert_eq!(found[1].target, Target::unix(Path::new("/run/app")));
     assert_eq!((found[0].backend, found[1].backend), (0, 1));
@@ -76,10 +76,10 @@ fn a_name_is_split_or_has_a_first() {
         [endpoint("10.0.0.1:80", 0, 0), endpoint("[2001:db8::1]:80", 0, 0)].into();
     let found = addresses(&spec, |_| Arc::clone(&two));
     let texts = ["app/10.0.0.1:80", "app/[2001:db8::1]:80"];
-    assert_eq!(told(&found), [(texts[0], 1, false), (texts[1], 1, false)]);
+    assert_eq!(summary(&found), [(texts[0], 1, false), (texts[1], 1, false)]);
     spec.split_hostnames = false;
     let found = addresses(&spec, |_| Arc::clone(&two));
-    assert_eq!(told(&found), [(texts[0], 1, false), (texts[1], 1, true)]);
+    assert_eq!(summary(&found), [(texts[0], 1, false), (texts[1], 1, true)]);
     assert!(addresses(&spec, |_| Arc::new([])).is_empty());
 }
 
@@ -122,7 +122,7 @@ fn an_address_that_two_names_lead_to_is_there_once() {
     let one: Arc<[Endpoint]> = [endpoint("10.0.0.1:80", 0, 0)].into();
     let literal = backend("10.0.0.1", BackendAddress::Inet(address("10.0.0.1:80")));
     let found = addresses(&upstream(vec![host("a"), host("b"), literal]), |_| Arc::clone(&one));
-    assert_eq!(told(&found), [("a/10.0.0.1:80", 1, false)]);
+    assert_eq!(summary(&found), [("a/10.0.0.1:80", 1, false)]);
 }
 
 /// Returns the addresses, as soon as a name has some.
@@ -141,7 +141,7 @@ async fn digits_need_no_name_server() {
     let mut names = UpstreamNames::watch(Arc::new(upstream(vec![host("192.0.2.1")])), &resolver);
     assert!(!names.is_static());
     let found = changed(&mut names).await;
-    assert_eq!(told(&found), [("192.0.2.1/192.0.2.1:80", 1, false)]);
+    assert_eq!(summary(&found), [("192.0.2.1/192.0.2.1:80", 1, false)]);
     assert_eq!(names.changed(), None);
     assert_eq!(names.current(), found);
     let standings: Vec<_> = names.standings().collect();
@@ -164,7 +164,7 @@ async fn names_come_from_the_hosts_file_and_an_unknown_one_stops_nothing() {
     let spec = upstream(vec![host("app.test"), host("unknown.test")]);
     let mut names = UpstreamNames::watch(Arc::new(spec), &resolver);
     let found = changed(&mut names).await;
-    assert_eq!(told(&found), [("app.test/192.0.2.7:80", 1, false)]);
+    assert_eq!(summary(&found), [("app.test/192.0.2.7:80", 1, false)]);
     let standings: Vec<_> = names.standings().collect();
     assert_eq!(standings[0], ("app.test", Standing::Fresh));
     assert_eq!(standings[1], ("unknown.test", Standing::Pending));

@@ -8,7 +8,7 @@ use lighty_http::{Known, decimal};
 pub(super) fn set(response: &mut Response, length: Option<u64>, digits: &mut Vec<u8>) {
     let fields = &mut response.fields;
     if fields.contains(Known::ContentLength) {
-        if length.is_some() && length == response.length_said {
+        if length.is_some() && length == response.declared_length {
             return;
         }
         fields.remove(Known::ContentLength);

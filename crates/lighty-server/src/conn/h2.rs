@@ -178,7 +178,7 @@ impl<'c> H2Conn<'c> {
         self.shared.borrow_mut().begin_poll();
         for _ in 0..TURNS_MAX {
             self.now_ms = self.conn.worker().machine.clock.mono_ms();
-            self.shut_down_if_told();
+            self.shut_down_if_requested();
             let has_moved = self.turn(cx);
             if let Some(end) = self.end() {
                 return Poll::Ready(end);

@@ -174,7 +174,7 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
     let noise = |words: &str| (log_noise, words.to_owned());
     // Clients choose the offered protocols, so they do not distinguish causes.
     let mut offered = "";
-    let (is_said, words) = match &fault {
+    let (is_logged, words) = match &fault {
         _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),
         HandshakeFault::ClearText(_) if is_http => {
             (true, "the client speaks HTTP in the clear: this port speaks TLS".to_owned())
@@ -190,7 +190,7 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
             (true, format!("TLS handshake failed: {cause}"))
         }
     };
-    if is_said && let Some(mut words) = worker.tls.causes.meet(&words, worker.now_s()) {
+    if is_logged && let Some(mut words) = worker.tls.causes.meet(&words, worker.now_s()) {
         if !offered.is_empty() {
             words += &format!("; {offered}");
         }

@@ -139,7 +139,7 @@ impl Worker {
     /// others, then the ones slow to send a head. If there are none, the new connection waits, and
     /// later ones wait in the listen backlog.
     pub(crate) async fn make_room(&self) {
-        let (mut reaped, mut told) = (0, false);
+        let (mut reaped, mut is_counted) = (0, false);
         while self.conns.open() >= self.connections_max.get() + reaped && !self.stopping.get() {
             // New connections look idle until they have had a chance to read.
             tokio::task::yield_now().await;
@@ -149,7 +149,7 @@ impl Worker {
             let closed = self.room.notified();
             reaped = self.reap();
             if reaped == 0 {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut is_counted, true) {
                     self.machine.counters.accept_pauses.add(1);
                     if self.crowded.is_due(self.now_s()) {
                         self.log(Level::Warning, "server.max-connections reached and none is idle");

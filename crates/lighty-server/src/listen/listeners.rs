@@ -109,12 +109,12 @@ fn extra_listener(
 ) -> Result<BindSpec, BootError> {
     let use_ipv6 = at(config, text).use_ipv6;
     let every = text.strip_prefix('*').unwrap_or(text);
-    let said = match every.starts_with(':') && use_ipv6 {
+    let parsed = match every.starts_with(':') && use_ipv6 {
         true => BindSpec::parse(&format!("[::]{every}"), None).map_err(|error| error.to_string()),
         false => BindSpec::look_up(text, Some(server.default_port()), family(use_ipv6))
             .map_err(|error| error.to_string()),
     };
-    said.map_err(|reason| BootError::Socket(text.to_owned(), reason))
+    parsed.map_err(|reason| BootError::Socket(text.to_owned(), reason))
 }
 
 fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {

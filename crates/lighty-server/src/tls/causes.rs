@@ -12,19 +12,19 @@ const KINDS_MAX: usize = 64;
 /// Causes of failed handshakes so far.
 #[derive(Default)]
 pub(crate) struct Causes {
-    met: RefCell<HashMap<Box<str>, Met>>,
-    unsaid: Cell<Unsaid>,
+    met: RefCell<HashMap<Box<str>, LoggedCause>>,
+    unlogged: Cell<UnloggedCauses>,
 }
 
-struct Met {
-    said_s: u32,
+struct LoggedCause {
+    logged_s: u32,
     /// Number of handshakes that failed for it and were not logged.
     count: u32,
 }
 
 /// Failed handshakes of kinds beyond the limit.
 #[derive(Clone, Copy, Default)]
-struct Unsaid {
+struct UnloggedCauses {
     since_s: u32,
     count: u32,
 }
@@ -35,37 +35,37 @@ impl Causes {
         let kind = kind(cause);
         let mut all = self.met.borrow_mut();
         if let Some(met) = all.get_mut(&*kind) {
-            if now_s.saturating_sub(met.said_s) < AGAIN_S {
+            if now_s.saturating_sub(met.logged_s) < AGAIN_S {
                 met.count = met.count.saturating_add(1);
                 return None;
             }
             let count = std::mem::take(&mut met.count);
-            met.said_s = now_s;
+            met.logged_s = now_s;
             return Some(match count {
                 0 => cause.to_owned(),
                 count => format!("{cause} ({count} more since the last line)"),
             });
         }
         if all.len() >= KINDS_MAX {
-            all.retain(|_, met| now_s.saturating_sub(met.said_s) < AGAIN_S);
+            all.retain(|_, met| now_s.saturating_sub(met.logged_s) < AGAIN_S);
         }
         if all.len() >= KINDS_MAX {
-            let Unsaid { since_s, count } = self.unsaid.get();
+            let UnloggedCauses { since_s, count } = self.unlogged.get();
             let since_s = if count > 0 { since_s } else { now_s };
-            self.unsaid.set(Unsaid { since_s, count: count.saturating_add(1) });
+            self.unlogged.set(UnloggedCauses { since_s, count: count.saturating_add(1) });
             return None;
         }
-        all.insert(kind.into(), Met { said_s: now_s, count: 0 });
+        all.insert(kind.into(), LoggedCause { logged_s: now_s, count: 0 });
         Some(cause.to_owned())
     }
 
     /// Returns a log line about unlogged handshakes, if one is due.
     pub(crate) fn settle(&self, now_s: u32) -> Option<String> {
-        let Unsaid { since_s, count } = self.unsaid.get();
+        let UnloggedCauses { since_s, count } = self.unlogged.get();
         if count == 0 || now_s.saturating_sub(since_s) < AGAIN_S {
             return None;
         }
-        self.unsaid.take();
+        self.unlogged.take();
         let plural = if count > 1 { "s" } else { "" };
         Some(format!("{count} more TLS handshake{plural} failed for other reasons, not logged"))
     }
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn a_cause_is_said_once_a_minute_with_its_count() {
         let causes = Causes::default();
-        let said: Vec<_> = [0, 1, 59, 60].map(|now_s| causes.meet("a", now_s)).into();
+        let logged: Vec<_> = [0, 1, 59, 60].map(|now_s| causes.meet("a", now_s)).into();
         let again = "a (2 more since the last line)".to_owned();
-        assert_eq!(said, [Some("a".to_owned()), None, None, Some(again)]);
+        assert_eq!(logged, [Some("a".to_owned()), None, None, Some(again)]);
         assert_eq!(causes.meet("b", 60).as_deref(), Some("b"));
     }
 
@@ -117,9 +117,9 @@ mod tests {
         assert!(!meet(KINDS_MAX, 1));
         assert!(!meet(KINDS_MAX + 1, 59));
         assert_eq!(causes.settle(60), None);
-        let said = causes.settle(61);
+        let logged = causes.settle(61);
         let wanted = "2 more TLS handshakes failed for other reasons, not logged";
-        assert_eq!(said.as_deref(), Some(wanted));
+        assert_eq!(logged.as_deref(), Some(wanted));
         assert_eq!(causes.settle(200), None, "said once");
         assert!(meet(KINDS_MAX, AGAIN_S));
     }

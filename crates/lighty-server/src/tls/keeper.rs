@@ -129,7 +129,7 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
         let loaded = Some((Arc::as_ptr(&now.tls.materials).addr(), now.tls.materials.version()));
         if loaded != version || now_s - looked_s >= WARN_EVERY_S {
             (looked_s, version) = (now_s, loaded);
-            warned_s.retain(|_, said_s| now_s - *said_s < WARN_EVERY_S);
+            warned_s.retain(|_, at_s| now_s - *at_s < WARN_EVERY_S);
             for text in now.tls.materials.warnings(now_s, WARN_S) {
                 if warned_s.contains_key(&text) {
                     continue;

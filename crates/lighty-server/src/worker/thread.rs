@@ -262,10 +262,10 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     if let Some(activity) = setup.activity.take() {
         tokio::task::spawn_local(activity.watch(Rc::clone(&worker)));
     }
-    let (told, index) = (Rc::clone(&worker), setup.index);
+    let (reported, index) = (Rc::clone(&worker), setup.index);
     let (responder, listening) = (plan.shared.board.join(), listeners.clone());
     tokio::task::spawn_local(
-        responder.respond(move |wanted| report::report(index, &told, &listening, wanted)),
+        responder.respond(move |wanted| report::report(index, &reported, &listening, wanted)),
     );
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }

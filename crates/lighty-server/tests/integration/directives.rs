@@ -29,8 +29,8 @@ fn a_written_default_is_what_holds_without_it() {
         let main = Main::Text { name: row.name, text: text.as_bytes() };
         let (config, findings, sources) =
             load(&MemoryLoader::default(), &main, &table, LoadOptions { strict: true });
-        let said = findings.render(&sources, lighty_config::Style { color: false });
-        let config = config.unwrap_or_else(|| panic!("default of {}:\n{said}", row.name));
+        let report = findings.render(&sources, lighty_config::Style { color: false });
+        let config = config.unwrap_or_else(|| panic!("default of {}:\n{report}", row.name));
         let set = format!("{:?}", config.settings(&lighty_config::Active::new()));
         assert_eq!(set, unset, "{} = {default} is not the default", row.name);
     }

@@ -144,7 +144,7 @@ async fn run(
     backend: SocketAddr,
     address: mpsc::Sender<SocketAddr>,
     mut numbers: UnboundedReceiver<usize>,
-    told: mpsc::Sender<Alive>,
+    results: mpsc::Sender<Alive>,
 ) {
     let clock = Clock::start();
     clock.install();
@@ -173,7 +173,7 @@ async fn run(
             let generation = maker.make(&machine, number);
             worker.swap(generation, 100);
         }
-        told.send(maker.alive()).expect("the test waits");
+        results.send(maker.alive()).expect("the test waits");
     }
 }
 
@@ -188,11 +188,12 @@ impl Swapped {
     fn start(backend: SocketAddr) -> Self {
         let (give_address, address) = mpsc::channel();
         let (numbers, taken) = unbounded_channel();
-        let (told, alive) = mpsc::channel();
+        let (results, alive) = mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let local = tokio::task::LocalSet::new();
-            local.block_on(&runtime.expect("a runtime"), run(backend, give_address, taken, told));
+            local
+                .block_on(&runtime.expect("a runtime"), run(backend, give_address, taken, results));
         });
         Self { address: address.recv().expect("an address"), numbers, alive }
     }

@@ -69,7 +69,7 @@ impl PeerSettings {
             // RFC 8441 section 3: it must not be withdrawn.
             (id::ENABLE_CONNECT_PROTOCOL, 0) if !self.connect_protocol => {}
             (id::NO_RFC7540_PRIORITIES, 0 | 1)
-                if self.no_rfc7540_priorities.is_none_or(|said| said == (value == 1)) =>
+                if self.no_rfc7540_priorities.is_none_or(|earlier| earlier == (value == 1)) =>
             {
                 self.no_rfc7540_priorities = Some(value == 1);
             }

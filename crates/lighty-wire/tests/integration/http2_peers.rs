@@ -239,10 +239,10 @@ fn nghttp_reads_what_we_send() {
     let of = |path: &str| format!("http://{addr}{path}");
     let (small, large) = (of("/bytes/44"), of("/bytes/1000000"));
     let Some(output) = run("nghttp", &["-v", "-n", "-y", &small, &large]) else { return };
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches(":status: 200").count(), 2, "{said}");
-    assert!(!said.contains("recv GOAWAY"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert_eq!(printed.matches(":status: 200").count(), 2, "{printed}");
+    assert!(!printed.contains("recv GOAWAY"), "{printed}");
     let output = run("nghttp", &[&of("/bytes/300")]).expect("it was there before");
     assert!(output.stdout == pattern(300), "content is whole");
     let output = run("nghttp", &["-v", &of("/trailers/5")]).expect("it was there before");
@@ -261,8 +261,8 @@ fn h2load_keeps_sixteen_streams_busy() {
         let url = format!("http://{addr}{path}");
         let arguments = [&["-n", requests, "-c", "4", "-m", "16", &url], extra].concat();
         let Some(output) = run("h2load", &arguments) else { return };
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         let wanted = format!("{requests} succeeded, 0 failed, 0 errored, 0 timeout");
-        assert!(output.status.success() && said.contains(&wanted), "{path}: {said}");
+        assert!(output.status.success() && printed.contains(&wanted), "{path}: {printed}");
     }
 }

@@ -43,8 +43,8 @@ fn every_case() {
 fn ajp13(case: &Case) -> String {
     let mut first = None;
     shred(&case.input, |pieces| {
-        let said = ajp13_pieces(pieces, case.options.iter().any(|option| option == "ping"));
-        assert_eq!(first.get_or_insert_with(|| said.clone()), &said, "{}", case.name);
+        let outcome = ajp13_pieces(pieces, case.options.iter().any(|option| option == "ping"));
+        assert_eq!(first.get_or_insert_with(|| outcome.clone()), &outcome, "{}", case.name);
     });
     first.expect("at least one run")
 }

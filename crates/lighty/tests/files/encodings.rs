@@ -21,7 +21,7 @@ fn serving() -> Server {
 }
 
 /// Output of a program that must succeed.
-fn said(command: &mut Command) -> Vec<u8> {
+fn output_of(command: &mut Command) -> Vec<u8> {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
@@ -31,9 +31,10 @@ fn said(command: &mut Command) -> Vec<u8> {
 fn curl_takes_what_it_can_decode() {
     let server = serving();
     let url = format!("http://{}/page.html", server.address());
-    let encoded = said(Command::new("curl").args(["-sS", "-H", "Accept-Encoding: gzip", &url]));
+    let encoded =
+        output_of(Command::new("curl").args(["-sS", "-H", "Accept-Encoding: gzip", &url]));
     assert_eq!(encoded[..2], [0x1f, 0x8b], "it is gzip");
-    let decoded = said(Command::new("curl").args(["-sS", "--compressed", &url]));
+    let decoded = output_of(Command::new("curl").args(["-sS", "--compressed", &url]));
     assert!(decoded == page().as_bytes(), "{} bytes", decoded.len());
 }
 
@@ -87,7 +88,7 @@ fn python_requests_decodes_each_coding() {
              sys.stdout.buffer.write(response.content)\n",
             server.address()
         );
-        let decoded = said(Command::new("/usr/bin/python3").args(["-c", &script]));
+        let decoded = output_of(Command::new("/usr/bin/python3").args(["-c", &script]));
         assert!(decoded == page().as_bytes(), "{coding}: {} bytes", decoded.len());
     }
 }

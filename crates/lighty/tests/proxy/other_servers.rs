@@ -16,7 +16,7 @@ const APACHE: &str = "<VirtualHost *:80>\n  ServerName example.com\n  DocumentRo
                       <Directory /srv>\n    Require all granted\n  </Directory>\n</VirtualHost>\n";
 
 /// Diagnostics of `lighty` for a text in a file of this name.
-fn said(name: &str, text: &str, arguments: &[&str]) -> (i32, String) {
+fn output(name: &str, text: &str, arguments: &[&str]) -> (i32, String) {
     let setup = lighty!();
     let path = setup.directory().join(name);
     write_file(&path, text);
@@ -28,13 +28,16 @@ fn said(name: &str, text: &str, arguments: &[&str]) -> (i32, String) {
 
 #[track_caller]
 fn is_known_as(name: &str, text: &str, what: &str, line: usize) {
-    let (code, said) = said(name, text, &["-t", "-f"]);
-    assert_eq!(code, 1, "{said}");
+    let (code, output) = output(name, text, &["-t", "-f"]);
+    assert_eq!(code, 1, "{output}");
     let head = format!("{name}:{line}:");
-    assert!(said.lines().next().is_some_and(|first| first.contains(&head)), "{said}");
-    assert!(said.contains(&format!("this is {what}: lighty reads lighttpd's language")), "{said}");
-    assert!(said.contains("other-servers.md") && said.contains('^'), "{said}");
-    assert_eq!(said.matches("error").count(), 1, "{said}");
+    assert!(output.lines().next().is_some_and(|first| first.contains(&head)), "{output}");
+    assert!(
+        output.contains(&format!("this is {what}: lighty reads lighttpd's language")),
+        "{output}"
+    );
+    assert!(output.contains("other-servers.md") && output.contains('^'), "{output}");
+    assert_eq!(output.matches("error").count(), 1, "{output}");
 }
 
 #[test]
@@ -73,12 +76,12 @@ fn files_of_servers_that_are_installed_are_known() {
 #[test]
 fn start_check_and_format_say_the_same() {
     for arguments in [&["-f"] as &[&str], &["-p", "-f"], &["check", "-f"], &["fmt"]] {
-        let (code, said) = said("site.conf", NGINX, arguments);
-        assert_eq!(code, 1, "{arguments:?}: {said}");
-        assert!(said.contains("this is an nginx configuration"), "{arguments:?}: {said}");
-        assert!(!said.contains("is missing"), "{arguments:?}: {said}");
+        let (code, output) = output("site.conf", NGINX, arguments);
+        assert_eq!(code, 1, "{arguments:?}: {output}");
+        assert!(output.contains("this is an nginx configuration"), "{arguments:?}: {output}");
+        assert!(!output.contains("is missing"), "{arguments:?}: {output}");
     }
-    let (code, json) = said("Caddyfile", CADDY, &["-t", "--format", "json", "-f"]);
+    let (code, json) = output("Caddyfile", CADDY, &["-t", "--format", "json", "-f"]);
     assert!(code == 1 && json.contains("\"code\":\"foreign\"") && json.contains("\"errors\":1"));
 }
 
@@ -97,7 +100,7 @@ fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
     // No error, regardless of the file's name, its comments and its strings.
     let good =
         format!("# {}\nserver.tag = \"server {{ listen 80; }}\"\n", NGINX.replace('\n', " "));
-    assert_eq!(said("nginx.conf", &good, &["-t", "-f"]).0, 0);
+    assert_eq!(output("nginx.conf", &good, &["-t", "-f"]).0, 0);
     // Mistakes in lighttpd's language, and a file of no known server.
     for text in [
         "server.port = 80;\nserver { listen 80; root /srv; }\n",
@@ -107,9 +110,9 @@ fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
         "server {\n",
         "hello world\nnobody reads that\n",
     ] {
-        let (code, said) = said("site.conf", text, &["-t", "-f"]);
-        assert_eq!(code, 1, "{text}: {said}");
-        assert!(!said.contains("this is a"), "{text}: {said}");
+        let (code, output) = output("site.conf", text, &["-t", "-f"]);
+        assert_eq!(code, 1, "{text}: {output}");
+        assert!(!output.contains("this is a"), "{text}: {output}");
     }
 }
 
@@ -126,10 +129,10 @@ fn json_of_caddy_and_files_of_traefik_are_named() {
         ("dynamic.yml", yaml, "a Traefik configuration"),
         ("dynamic.toml", toml, "a Traefik configuration"),
     ] {
-        let (code, said) = said(name, text, &["-t", "-f"]);
-        assert_eq!(code, 1, "{said}");
-        assert!(said.contains(&format!("this is {what}")), "{name}: {said}");
-        assert!(!said.contains("[syntax]"), "{name}: {said}");
+        let (code, output) = output(name, text, &["-t", "-f"]);
+        assert_eq!(code, 1, "{output}");
+        assert!(output.contains(&format!("this is {what}")), "{name}: {output}");
+        assert!(!output.contains("[syntax]"), "{name}: {output}");
     }
 }
 
@@ -138,8 +141,8 @@ fn a_pasted_location_is_named_with_its_condition() {
     let text = "server.document-root = \"/srv\"\nlocation /api/ {\n  proxy_pass http://127.0.0.1:3000;\n  \
                 if ($x) { return 403; }\n}\nserver.port = 8081\n\
                 location = /x { return 200; }\nserver.tag = = \"x\"\n";
-    let (code, said) = said("site.conf", text, &["-t", "-f"]);
-    assert_eq!(code, 1, "{said}");
+    let (code, output) = output("site.conf", text, &["-t", "-f"]);
+    assert_eq!(code, 1, "{output}");
     for wanted in [
         ":2:1: error: `location /api/ {` is nginx's language",
         "$HTTP[\"url\"] =^ \"/api/\" { … }",
@@ -147,7 +150,7 @@ fn a_pasted_location_is_named_with_its_condition() {
         "$HTTP[\"url\"] == \"/x\" { … }",
         ":8:",
     ] {
-        assert!(said.contains(wanted), "{wanted}: {said}");
+        assert!(output.contains(wanted), "{wanted}: {output}");
     }
-    assert!(!said.contains("proxy_pass\" an"), "{said}");
+    assert!(!output.contains("proxy_pass\" an"), "{output}");
 }

@@ -110,11 +110,11 @@ fn an_upload_is_watched_by_another_stream() {
     client.send_data(upload, &[b'x'; 10_000], false);
     let seen = format!("/progress?X-Progress-ID={ID}");
     let mut output = String::new();
-    let is_told = wait_until(SOON, || {
+    let is_notified = wait_until(SOON, || {
         output = client.get(&seen).text();
         output.contains("'received' : 10000") && output.contains("'size' : 30000")
     });
-    assert!(is_told, "{output}");
+    assert!(is_notified, "{output}");
     client.send_data(upload, &[b'x'; 20_000], true);
     assert_eq!(client.answer(upload).text(), "30000");
 }

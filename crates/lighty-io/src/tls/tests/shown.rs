@@ -171,8 +171,8 @@ async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
         shown(watching.client(&site), &site.policy(&options)).await;
         assert_eq!(*watching.stapled.lock().expect("whole") == *file, is_sent);
         let reported = site.materials.warnings(now_s(), 0);
-        let is_said = reported.iter().any(|line| line.contains("a.der"));
-        assert_eq!(is_said, file.len() == good.len() && !is_sent, "{reported:?}");
+        let is_reported = reported.iter().any(|line| line.contains("a.der"));
+        assert_eq!(is_reported, file.len() == good.len() && !is_sent, "{reported:?}");
     }
     let reported = site.materials.warnings(now_s(), 0).join("\n");
     assert!(reported.contains("none.der") && reported.contains("has expired"), "{reported}");

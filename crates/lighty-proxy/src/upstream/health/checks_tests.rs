@@ -191,7 +191,7 @@ struct Noted {
     target: Target,
     health: Health,
     changes: Mutex<Vec<HealthChange>>,
-    told: tokio::sync::Notify,
+    checked: tokio::sync::Notify,
 }
 
 impl Checked for Arc<Noted> {
@@ -211,7 +211,7 @@ impl Checked for Arc<Noted> {
         }
         if change != HealthChange::Nothing {
             self.changes.lock().expect("no panic").push(change);
-            self.told.notify_one();
+            self.checked.notify_one();
         }
     }
 }
@@ -226,16 +226,16 @@ async fn an_address_is_asked_until_it_is_gone() {
         target: Target::unix(&path),
         health: Health::new(&HealthSpec { check: Some(check.clone()), ..HealthSpec::default() }),
         changes: Mutex::default(),
-        told: tokio::sync::Notify::new(),
+        checked: tokio::sync::Notify::new(),
     });
     let weak = Arc::downgrade(&address);
     let asking = keep_asking(|| weak.upgrade(), &check, None, Clock::start());
     let watching = async {
         drop(listener);
-        address.told.notified().await;
+        address.checked.notified().await;
         std::fs::remove_file(&path).expect("the old socket");
         let again = UnixListener::bind(&path).expect("bind again");
-        address.told.notified().await;
+        address.checked.notified().await;
         drop(again);
         let changes = address.changes.lock().expect("no panic").clone();
         assert!(

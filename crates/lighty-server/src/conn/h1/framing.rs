@@ -141,14 +141,14 @@ fn push_framing(
     if !response.status.allows_content() {
         return;
     }
-    let told = match framing {
+    let announced = match framing {
         Framing::Length => length,
         // HEAD has the length of the response to GET.
         Framing::None => response.head_content_length.or(length),
         Framing::Chunked | Framing::Close => None,
     };
-    content_length::set(response, told, scratch);
-    if told.is_none() && in_chunks {
+    content_length::set(response, announced, scratch);
+    if announced.is_none() && in_chunks {
         response.fields.push_known(Known::TransferEncoding, "chunked");
     }
 }

@@ -182,7 +182,7 @@ impl H2Conn<'_> {
     }
 
     /// Begins a graceful shutdown when the server stops or the connection was idle for too long.
-    pub(super) fn shut_down_if_told(&mut self) {
+    pub(super) fn shut_down_if_requested(&mut self) {
         let entry = &self.conn.entry;
         if entry.shut_down_for().is_some() && self.close.is_open() {
             self.shared.borrow_mut().machine.abort(ErrorCode::NO_ERROR);

@@ -172,8 +172,8 @@ impl H2Io {
         let length = response.body.known_length();
         let bodiless = !response.status.allows_content() || ex.request.came_as_head();
         if response.status.allows_content() {
-            let told = if bodiless { response.head_content_length.or(length) } else { length };
-            content_length::set(response, told, &mut self.digits);
+            let announced = if bodiless { response.head_content_length.or(length) } else { length };
+            content_length::set(response, announced, &mut self.digits);
         }
         if bodiless {
             response.body = Body::Empty;

@@ -130,8 +130,8 @@ impl H2Client {
     pub(crate) async fn run(mut self) {
         let count = self.rng.between(1, 5);
         self.calls = (0..count).map(|_| self.think_up()).collect();
-        let told = |call: &ClientCall| (call.asked.number, call.asked.want);
-        let list: Vec<_> = self.calls.iter().map(told).collect();
+        let summary = |call: &ClientCall| (call.asked.number, call.asked.want);
+        let list: Vec<_> = self.calls.iter().map(summary).collect();
         let tasks = self.sim.tasks.borrow().clone();
         let task_of = |call: &ClientCall| tasks.get(&call.asked.number);
         let tasks: Vec<_> = self.calls.iter().filter_map(task_of).collect();

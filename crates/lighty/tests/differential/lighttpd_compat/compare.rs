@@ -158,8 +158,8 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
 
 /// Returns true if the body is a program's report of its request.
 fn is_account(answer: &Response) -> bool {
-    let told = |name| answer.all(name).any(|value| value == "echo" || value == "env");
-    told("X-Backend") || told("X-Program")
+    let reports = |name| answer.all(name).any(|value| value == "echo" || value == "env");
+    reports("X-Backend") || reports("X-Program")
 }
 
 /// Compares the reports of two programs, variable by variable, and their other text.
@@ -266,8 +266,8 @@ fn body(answer: &Response) -> String {
         text = text.replace("\r\n--@BOUNDARY@", "--@BOUNDARY@");
     }
     let is_xml = kinds.first().is_some_and(|kind| kind.contains("xml"));
-    let told = is_xml.then(|| multistatus::told(&text)).flatten();
-    told.unwrap_or(text)
+    let summary = is_xml.then(|| multistatus::summary(&text)).flatten();
+    summary.unwrap_or(text)
 }
 
 /// Targets of the links in a directory listing, in order.

@@ -12,7 +12,7 @@ struct Element {
 const OWN: [&str; 3] = ["creationdate", "getetag", "timeout"];
 
 /// Lists a body as a line for each property of each resource, in a fixed order.
-pub(crate) fn told(xml: &str) -> Option<String> {
+pub(crate) fn summary(xml: &str) -> Option<String> {
     let root = read(xml)?;
     let mut lines = Vec::new();
     match root.name.as_str() {
@@ -106,16 +106,16 @@ mod tests {
         let other = "<multistatus xmlns=\"DAV:\"><response><href>/a</href><propstat>\
             <prop><y>1</y><x></x></prop><status>HTTP/1.1 200 Fine</status></propstat>\
             </response></multistatus>";
-        assert_eq!(told(one), Some("/a 200 x\n/a 200 y=1".to_owned()));
-        assert_eq!(told(one), told(other));
-        assert_ne!(told(one), told(&other.replace(">1<", ">2<")));
-        assert_ne!(told(one), told(&other.replace("200 Fine", "404 No")));
+        assert_eq!(summary(one), Some("/a 200 x\n/a 200 y=1".to_owned()));
+        assert_eq!(summary(one), summary(other));
+        assert_ne!(summary(one), summary(&other.replace(">1<", ">2<")));
+        assert_ne!(summary(one), summary(&other.replace("200 Fine", "404 No")));
     }
 
     #[test]
     fn what_is_no_document_tells_nothing() {
         for text in ["", "text", "<a>", "<a></b>", "<a"] {
-            assert_eq!(told(text), None, "{text}");
+            assert_eq!(summary(text), None, "{text}");
         }
     }
 }

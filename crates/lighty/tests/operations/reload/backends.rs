@@ -87,7 +87,7 @@ fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
     )
 }
 
-fn said(site: &ReloadSite) -> (String, u32) {
+fn running_program(site: &ReloadSite) -> (String, u32) {
     let response = site.server.get("/");
     assert_eq!(response.status, 200, "{response:?}\n{}", site.server.log());
     let (name, pid) = response.text().split_once(' ').expect("two words");
@@ -96,26 +96,26 @@ fn said(site: &ReloadSite) -> (String, u32) {
 
 fn a_changed_program_takes_over(socket: Option<&str>) {
     let site = ReloadSite::start(1, &spawned("one", socket, ""), &[]);
-    let (name, first) = said(&site);
+    let (name, first) = running_program(&site);
     assert_eq!(name, "one");
     site.change(&spawned("one", socket, "server.tag = \"other\""));
-    assert_eq!(said(&site), ("one".into(), first), "an unchanged program runs on");
+    assert_eq!(running_program(&site), ("one".into(), first), "an unchanged program runs on");
     let mut slow = site.server.connect();
     slow.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(slow.stays_silent(Duration::from_millis(50)));
     site.change(&spawned("two", socket, ""));
-    let fresh = || said(&site).0 == "two";
+    let fresh = || running_program(&site).0 == "two";
     assert!(wait_until(PATIENCE, fresh), "{}", site.server.log());
     assert!(
         slow.response().text().starts_with("one "),
         "what was under way ended with the old one"
     );
     assert!(wait_until(PATIENCE, || !is_running(first)), "{}", site.server.log());
-    let (name, second) = said(&site);
+    let (name, second) = running_program(&site);
     assert!(name == "two" && second != first && is_running(second));
     let refused = site.refuse(&spawned("three", socket, "server.no-such-bracket = ("));
     assert!(refused.contains("lighty.conf:"), "{refused}");
-    assert_eq!(said(&site), ("two".into(), second));
+    assert_eq!(running_program(&site), ("two".into(), second));
     site.change("");
     assert!(wait_until(PATIENCE, || !is_running(second)), "a program nobody names ends");
 }
@@ -213,11 +213,11 @@ fn posts_that_wait_are_answered_on_the_same_socket() {
 #[test]
 fn a_program_that_does_not_start_refuses_the_reload() {
     let site = ReloadSite::start(1, &spawned("one", Some("s"), ""), &[]);
-    let (_, first) = said(&site);
+    let (_, first) = running_program(&site);
     let lines = "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/nonexistent/program\" )) )\n";
     let refused = site.refuse(&format!("{lines}{}", spawned("two", Some("s"), "")));
     assert!(refused.contains("/nonexistent/program"), "{refused}");
-    assert_eq!(said(&site), ("one".into(), first));
+    assert_eq!(running_program(&site), ("one".into(), first));
     let site_socket = site.server.directory().join("s");
     assert!(site_socket.exists(), "the socket is still that of the program that runs");
 }

@@ -45,8 +45,8 @@ fn open_to(backend: &Backend) -> Vec<u64> {
 #[test]
 fn an_unrequested_response_reaches_no_client() {
     for pause in [0, 1, 20] {
-        let said = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&said);
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&sent);
         let backend = Backend::start(move |peer| {
             while peer.request().is_some() {
                 peer.answer("right");
@@ -58,7 +58,7 @@ fn an_unrequested_response_reaches_no_client() {
         let server = front(&backend, "");
         for round in 1..=10 {
             assert_eq!(server.get("/x").text(), "right", "after {pause} ms");
-            assert!(wait_until(SOON, || said.load(Ordering::SeqCst) == round));
+            assert!(wait_until(SOON, || sent.load(Ordering::SeqCst) == round));
             // A busy machine delivers bytes late, and bytes that arrive behind a request count as
             // its response.
             assert!(wait_until(SOON, || open_to(&backend).iter().all(|unread| *unread > 0)));

@@ -50,7 +50,7 @@ fn store_that_cannot_be_read_is_not_called_empty() {
     };
     let (code, printed) = cert(&["list"]);
     assert!(code == 0 && printed.starts_with("www.a.test: is not there"), "{printed}");
-    let path = said_file(&cert(&["show", "www.a.test"]).1);
+    let path = printed_file(&cert(&["show", "www.a.test"]).1);
     std::fs::create_dir_all(Path::new(&path).parent().expect("a directory")).expect("made");
     // Root may read everything, but follows no link that leads to itself.
     std::os::unix::fs::symlink(&path, &path).expect("a link");
@@ -68,7 +68,7 @@ fn store_that_cannot_be_read_is_not_called_empty() {
 }
 
 /// The file that `lighty cert show` names.
-fn said_file(printed: &str) -> String {
+fn printed_file(printed: &str) -> String {
     let line = printed.lines().find_map(|line| line.strip_prefix("file")).expect("a file");
     line.trim().to_owned()
 }

@@ -52,17 +52,17 @@ fn a_handshake_has_its_time() {
 
 #[test]
 fn noise_is_logged_where_it_is_wanted() {
-    for (config, is_said) in [("", false), ("debug.log-ssl-noise = \"enable\"", true)] {
+    for (config, is_logged) in [("", false), ("debug.log-ssl-noise = \"enable\"", true)] {
         let (authority, server) = start(config);
         let mut client = server.connect();
         client.send(b"\x00\x01\x02\x03");
         client.half_close_quietly();
         assert_ne!(client.expect_end(), ConnectionEnd::Torn);
         get(&mut authority.client().connect(server.address(), "a.test"));
-        if is_said {
+        if is_logged {
             server.await_log("the client does not speak TLS");
         }
-        assert_eq!(server.log().contains("does not speak TLS"), is_said);
+        assert_eq!(server.log().contains("does not speak TLS"), is_logged);
     }
 }
 

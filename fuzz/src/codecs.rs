@@ -114,15 +114,15 @@ fn check_relay(head: &RequestHead, opts: &ParseOpts) {
 /// A response head means the same in one piece and in many, and what is understood of it can be
 /// passed on and is understood the same way then.
 pub fn http1_response(data: &[u8]) {
-    let Some((&[asked, step], input)) = data.split_first_chunk() else { return };
-    let strict_lines = asked & 0x80 != 0;
-    let asked = [Method::Get, Method::Head, Method::Connect][usize::from(asked) % 3];
+    let Some((&[options, step], input)) = data.split_first_chunk() else { return };
+    let strict_lines = options & 0x80 != 0;
+    let method = [Method::Get, Method::Head, Method::Connect][usize::from(options) % 3];
     let limits = ResponseLimits { head_bytes_max: 2048, fields_max: 20, strict_lines };
-    let whole = answer_in_pieces(input, usize::MAX, asked, &limits);
-    let cut = answer_in_pieces(input, usize::from(step).max(1), asked, &limits);
+    let whole = answer_in_pieces(input, usize::MAX, method, &limits);
+    let cut = answer_in_pieces(input, usize::from(step).max(1), method, &limits);
     assert_eq!(whole, cut, "the pieces must not matter");
     let Ok(Some(seen)) = whole else { return };
-    check_answer(&seen.head, asked);
+    check_answer(&seen.head, method);
 }
 
 /// A parsed head, compared by all that can be observed of it.
@@ -148,7 +148,7 @@ fn same_meaning(one: &ResponseHead, two: &ResponseHead) -> bool {
 fn answer_in_pieces(
     input: &[u8],
     step: usize,
-    asked: Method,
+    method: Method,
     limits: &ResponseLimits,
 ) -> Result<Option<SeenAnswer>, ResponseFault> {
     let mut head = ResponseHead::new();
@@ -156,7 +156,7 @@ fn answer_in_pieces(
     while len < input.len() {
         len = len.saturating_add(step).min(input.len());
         if let Head::Complete { consumed } =
-            parse_response(&input[..len], Some(asked), limits, &mut head)?
+            parse_response(&input[..len], Some(method), limits, &mut head)?
         {
             assert!(consumed <= len && consumed > 0);
             return Ok(Some(SeenAnswer { consumed, head }));
@@ -165,20 +165,20 @@ fn answer_in_pieces(
     Ok(None)
 }
 
-fn check_answer(head: &ResponseHead, asked: Method) {
+fn check_answer(head: &ResponseHead, method: Method) {
     for (name, value) in head.fields.iter() {
         assert!(!name.is_empty() && name.iter().all(|&byte| is_token_byte(byte)));
         assert!(!value.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t'));
     }
     assert!(!head.keep_alive || head.framing != ResponseFraming::Close);
-    if asked == Method::Head || !head.status.allows_content() || head.upgrade {
+    if method == Method::Head || !head.status.allows_content() || head.upgrade {
         assert_eq!(head.framing, ResponseFraming::None);
     }
     let mut wire = Vec::new();
     encode_head(head.version, head.status, &head.fields, None, &mut wire)
         .expect("what was understood can be passed on");
     let mut again = ResponseHead::new();
-    let result = parse_response(&wire, Some(asked), &ResponseLimits::default(), &mut again);
+    let result = parse_response(&wire, Some(method), &ResponseLimits::default(), &mut again);
     assert_eq!(result, Ok(Head::Complete { consumed: wire.len() }));
     assert!(same_meaning(head, &again), "passed on and read again: {head:?} {again:?}");
 }

@@ -99,12 +99,12 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
 /// The name that was asked for, and what came of it.
 fn greet(input: &[u8], step: usize) -> (Option<String>, String) {
     let (mut stream, client) = connection();
-    let mut asked = None;
+    let mut server_name = None;
     let outcome = {
         let accepting = stream.accept_tls(
             Vec::new(),
             async |hello: &lighty_io::tls::Hello<'_>| {
-                asked = hello.server_name.map(str::to_owned);
+                server_name = hello.server_name.map(str::to_owned);
                 Ok(Arc::clone(&site().policy))
             },
             async || {},
@@ -128,10 +128,10 @@ fn greet(input: &[u8], step: usize) -> (Option<String>, String) {
             Poll::Pending => panic!("a handshake waits for a client that has left"),
         }
     };
-    if let Some(name) = &asked {
+    if let Some(name) = &server_name {
         assert_eq!(*name, name.to_ascii_lowercase());
     }
-    (asked, words(&outcome))
+    (server_name, words(&outcome))
 }
 
 fn words(outcome: &Result<TlsInfo, HandshakeFault>) -> String {

@@ -14,7 +14,7 @@ use lighty_io::file::small_file::Stamp;
 use tokio::task::JoinSet;
 
 use crate::attempt::{CertificateState, Say};
-use crate::demand::{AdmissionQuery, Demand, OnDemand, REFUSED_S, UNASKED_S};
+use crate::demand::{AdmissionQuery, Demand, OnDemand, REFUSED_S, RETRY_S};
 use crate::plan::CertificatePlan;
 use crate::store::file_name;
 use crate::wanted::CertificateSpec;
@@ -86,7 +86,7 @@ impl Admissions {
                 Err(_) if has_certificate(plan, &name, now_s) => self.demand.admit(&name, now_s),
                 Err(why) => {
                     self.log_failure(&name, &why, now_s);
-                    self.refuse(&name, now_s + UNASKED_S);
+                    self.refuse(&name, now_s + RETRY_S);
                 }
             }
         }

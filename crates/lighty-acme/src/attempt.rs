@@ -135,12 +135,12 @@ impl CertificateTask {
 
     /// A request for a renewal leads to one order, even during the delay after failures.
     fn is_order_due(&self, known: &CertificateState, now_s: i64) -> bool {
-        let is_asked_for = || {
-            let asked = self.store.renewal_asked_for(&self.name);
-            asked.is_some() && asked != known.answered
+        let is_requested = || {
+            let requested = self.store.requested_renewal(&self.name);
+            requested.is_some() && requested != known.answered
         };
         now_s >= known.held_until_s.unwrap_or(0)
-            && (now_s >= known.due_s(&self.wanted.names) || is_asked_for())
+            && (now_s >= known.due_s(&self.wanted.names) || is_requested())
     }
 
     fn issuer_to_ask(&self, known: &CertificateState, now_s: i64) -> Option<&Issuer> {
@@ -177,13 +177,13 @@ impl CertificateTask {
     /// Orders a certificate, unless another process does.
     async fn attempt(&self, known: &mut CertificateState) {
         let Self { store, name, .. } = self;
-        let asked = store.renewal_asked_for(name);
+        let requested = store.requested_renewal(name);
         // The store may have disappeared while the server runs.
         let mut held = match store.prepare(None).and_then(|()| store.take_lock(name)) {
             Ok(Some(held)) => held,
             Ok(None) => return self.wait_for_other(known),
             Err(error) => {
-                known.answered = asked;
+                known.answered = requested;
                 return self.fail(known, (OrderError::Store(error), 0));
             }
         };
@@ -194,7 +194,7 @@ impl CertificateTask {
         if !self.is_order_due(known, now_s()) {
             return;
         }
-        known.answered = asked;
+        known.answered = requested;
         let done = self.obtain(&mut held, known).await;
         store.renewal_done(name);
         match done {
@@ -368,7 +368,7 @@ mod tests {
         task.store.ask_for_renewal("a.test").expect("asked");
         assert!(task.is_order_due(&known, now_s()), "it is asked for");
         // Simulates a request file that cannot be removed.
-        known.answered = task.store.renewal_asked_for("a.test");
+        known.answered = task.store.requested_renewal("a.test");
         task.fail(&mut known, why());
         assert!(!task.is_order_due(&known, now_s()), "it had its order");
         assert!(task.is_order_due(&known, known.progress.not_before_s));

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const REFUSED_S: i64 = 60;
 
 /// Seconds until an unreachable server is asked again.
-pub(crate) const UNASKED_S: i64 = 10;
+pub(crate) const RETRY_S: i64 = 10;
 
 /// Seconds for which a name is admitted; a later order requires another question.
 const ADMITTED_S: i64 = 3_600;
@@ -61,7 +61,7 @@ enum AdmissionState {
     /// Not asked yet.
     New,
     /// The server is being asked.
-    Asked,
+    Pending,
     /// It may have a certificate.
     Admitted {
         /// Time of the admission, in seconds since 1970.
@@ -228,7 +228,7 @@ impl Demand {
         };
         let new = known.iter_mut().filter(|(_, entry)| entry.state == AdmissionState::New);
         let question = |(name, entry): (&String, &mut DemandedName)| {
-            entry.state = AdmissionState::Asked;
+            entry.state = AdmissionState::Pending;
             let ask = rules.ask.clone().filter(|_| !covers(&rules.names, name));
             counts.queried += u64::from(ask.is_some());
             AdmissionQuery { name: name.clone(), client: entry.client, ask }

@@ -190,7 +190,7 @@ impl Store {
     }
 
     /// Stamp of the request for a renewal, if there is one.
-    pub(crate) fn renewal_asked_for(&self, name: &str) -> Option<Stamp> {
+    pub(crate) fn requested_renewal(&self, name: &str) -> Option<Stamp> {
         Stamp::of(&self.directory.join(RENEW).join(name)).ok()
     }
 
@@ -395,10 +395,10 @@ mod tests {
             write(&store.progress_file("a.test"), broken).expect("written");
             assert_eq!(store.progress("a.test"), OrderProgress::default());
         }
-        assert!(store.renewal_asked_for("a.test").is_none());
+        assert!(store.requested_renewal("a.test").is_none());
         store.ask_for_renewal("a.test").expect("asked");
-        assert!(store.renewal_asked_for("a.test").is_some());
+        assert!(store.requested_renewal("a.test").is_some());
         store.renewal_done("a.test");
-        assert!(store.renewal_asked_for("a.test").is_none());
+        assert!(store.requested_renewal("a.test").is_none());
     }
 }

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use lighty_server::modules::{self, Shared};
 
 /// A request as it would arrive.
-pub struct Asked<'a> {
+pub struct SampleRequest<'a> {
     /// The method as sent; an unknown token leads to 501 (RFC 9110 section 15.6.2).
     pub method: &'a str,
     /// Path and query, encoded.
@@ -44,14 +44,14 @@ pub struct Asked<'a> {
 /// If the event loop or the URL is missing.
 pub fn rehearse<R>(
     config: &Arc<Config<Settings>>,
-    asked: &Asked<'_>,
+    sample: &SampleRequest<'_>,
     read: impl FnOnce(&Exchange) -> R,
 ) -> io::Result<R> {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let mut ex = Exchange::new(&generation(config)?);
-        fill(&mut ex, asked)?;
+        fill(&mut ex, sample)?;
         ex.state.rehearsal = Some(Box::default());
         ex.resolve_settings();
         pipeline::respond(&mut ex).await;
@@ -59,25 +59,25 @@ pub fn rehearse<R>(
     })
 }
 
-fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
+fn fill(ex: &mut Exchange, sample: &SampleRequest<'_>) -> io::Result<()> {
     let wrong = |fault: &dyn std::fmt::Display| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {fault}", asked.target))
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {fault}", sample.target))
     };
-    ex.set_target(asked.target.as_bytes()).map_err(|fault| wrong(&fault.words()))?;
+    ex.set_target(sample.target.as_bytes()).map_err(|fault| wrong(&fault.words()))?;
     let request = &mut ex.request;
-    request.method = Method::from_bytes(asked.method.as_bytes());
-    request.scheme = asked.scheme;
-    request.target_raw = asked.target.into();
-    request.line = format!("{} {} HTTP/1.1", asked.method, asked.target).into();
-    request.authority = host::without_default_port(asked.host.as_bytes(), asked.scheme).into();
-    request.fields = asked.fields.clone();
-    if !request.fields.contains(Known::Host) && !asked.host.is_empty() {
-        request.fields.push_known(Known::Host, asked.host);
+    request.method = Method::from_bytes(sample.method.as_bytes());
+    request.scheme = sample.scheme;
+    request.target_raw = sample.target.into();
+    request.line = format!("{} {} HTTP/1.1", sample.method, sample.target).into();
+    request.authority = host::without_default_port(sample.host.as_bytes(), sample.scheme).into();
+    request.fields = sample.fields.clone();
+    if !request.fields.contains(Known::Host) && !sample.host.is_empty() {
+        request.fields.push_known(Known::Host, sample.host);
     }
-    request.peer = Peer::Inet(SocketAddr::new(asked.from, 0));
-    request.peer_text = asked.from.to_string().into();
-    request.local_socket = asked.socket.into();
-    let port = asked.socket.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    request.peer = Peer::Inet(SocketAddr::new(sample.from, 0));
+    request.peer_text = sample.from.to_string().into();
+    request.local_socket = sample.socket.into();
+    let port = sample.socket.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     request.local_port = port.unwrap_or_default();
     Ok(())
 }

@@ -77,8 +77,8 @@ pub struct Exchange {
     extensions: Extensions,
     /// The requested path, set while `request.path` names an index file. Conditions on the URL see
     /// it.
-    asked_path: Vec<u8>,
-    /// If not empty, the path that conditions on the URL see instead of `asked_path` or the
+    requested_path: Vec<u8>,
+    /// If not empty, the path that conditions on the URL see instead of `requested_path` or the
     /// request's.
     served_path: Vec<u8>,
     /// Fields that an error response must carry, kept while an error handler runs.
@@ -119,7 +119,7 @@ impl Exchange {
             captures: CaptureSet::default(),
             environment: Environment::default(),
             extensions: Extensions::default(),
-            asked_path: Vec::new(),
+            requested_path: Vec::new(),
             served_path: Vec::new(),
             owed: Fields::default(),
             state: RequestState::default(),
@@ -147,7 +147,7 @@ impl Exchange {
         self.carried.clear();
         self.environment.clear();
         self.extensions.reset();
-        self.asked_path.clear();
+        self.requested_path.clear();
         self.owed.clear();
         self.state = RequestState::default();
     }
@@ -178,7 +178,7 @@ impl Exchange {
     /// The settings of the URL that the client requested, if the response may be made under others.
     pub fn client_settings(&self) -> Option<&Rc<Settings>> {
         let failed = self.ext::<FailedSettings>().and_then(|failed| failed.0.as_ref());
-        failed.or(self.state.asked_settings.as_ref())
+        failed.or(self.state.requested_settings.as_ref())
     }
 
     /// Takes over the feature data that a subrequest of `whole` starts with.
@@ -215,10 +215,10 @@ impl Exchange {
 
     /// Keeps the settings that decide about the response's head, before the request restarts as
     /// another one.
-    pub fn keep_asked_settings(&mut self) {
+    pub fn keep_requested_settings(&mut self) {
         let is_kept = self.state.keeps_settings != KeptSettings::No;
-        if is_kept && self.state.asked_settings.is_none() {
-            self.state.asked_settings = Some(Rc::clone(&self.settings));
+        if is_kept && self.state.requested_settings.is_none() {
+            self.state.requested_settings = Some(Rc::clone(&self.settings));
         }
     }
 
@@ -255,7 +255,7 @@ impl Exchange {
     /// True if the served name differs from the requested one: an index file, path info removed, or
     /// forced to lower case.
     pub(crate) fn is_renamed(&self) -> bool {
-        !self.asked_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
+        !self.requested_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
     }
 
     /// Passes an operator-set request field to programs even if its name has characters other than
@@ -280,7 +280,7 @@ impl Exchange {
     /// Serves an index file: `name` in the requested directory or, with a leading slash, in the
     /// document root. Conditions on the URL still see the requested path.
     pub fn take_index(&mut self, name: &str) {
-        self.asked_path.clone_from(&self.request.path);
+        self.requested_path.clone_from(&self.request.path);
         if name.starts_with('/') {
             self.request.path.clear();
         }
@@ -290,14 +290,14 @@ impl Exchange {
     /// Forgets the physical path. Until it is known again, no condition on it holds, not even `!=`.
     pub(crate) fn forget_path(&mut self) {
         self.state.path_known = false;
-        self.asked_path.clear();
+        self.requested_path.clear();
         self.state.served_settings = None;
         self.state.is_file_handled = false;
     }
 
     /// The path that conditions on the URL see.
     fn url_path(&self) -> &[u8] {
-        match (&self.served_path[..], &self.asked_path[..]) {
+        match (&self.served_path[..], &self.requested_path[..]) {
             (b"", b"") => &self.request.path,
             (b"", requested) => requested,
             (served, _) => served,

@@ -650,11 +650,11 @@ mod tests {
     fn those_who_decline_are_left_out() {
         let list = ModuleList::new((0..3).map(|_| Rc::new(Sender) as Rc<dyn Module>).collect());
         let part = list.part(Phase::Handle, &Settings::default());
-        let asked = std::cell::Cell::new(0);
+        let calls = std::cell::Cell::new(0);
         let picked = list.picked(part, |_| {
-            asked.set(asked.get() + 1);
-            asked.get() != 2
+            calls.set(calls.get() + 1);
+            calls.get() != 2
         });
-        assert_eq!((asked.get(), picked), (3, ModuleSet::only(0).with(ModuleSet::only(2))));
+        assert_eq!((calls.get(), picked), (3, ModuleSet::only(0).with(ModuleSet::only(2))));
     }
 }

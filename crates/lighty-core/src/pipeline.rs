@@ -97,7 +97,7 @@ fn try_complete(ex: &mut Exchange) -> Attempt {
     if is_complete(ex) {
         return Attempt::Done;
     }
-    if ex.state.asked_settings.is_some() || ex.generation.modules.heads_may_wait(&ex.settings) {
+    if ex.state.requested_settings.is_some() || ex.generation.modules.heads_may_wait(&ex.settings) {
         return Attempt::Answered;
     }
     call_head_hooks(ex)
@@ -296,7 +296,7 @@ fn is_known_under_settings(ex: &mut Exchange, modules: &ModuleList, path: FastPa
 #[inline]
 fn is_complete(ex: &Exchange) -> bool {
     ex.response.unfiltered
-        && ex.state.asked_settings.is_none()
+        && ex.state.requested_settings.is_none()
         && ex.response.status != Status::NOT_MODIFIED
         && !ex.generation.modules.change_heads(&ex.settings)
 }
@@ -333,7 +333,7 @@ fn call_done_hooks(mut part: ModuleSet, ex: &mut Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
-    ex.keep_asked_settings();
+    ex.keep_requested_settings();
     let is_last = ex.response.is_last;
     ex.response.clear();
     ex.response.is_last = is_last;

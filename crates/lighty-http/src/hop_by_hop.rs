@@ -108,13 +108,13 @@ pub fn keep_alive_timeout_s(value: &[u8]) -> Option<u64> {
 /// True if a response accepts only protocols that the request's `Upgrade` offered (RFC 9110 section
 /// 7.8). `agreed` are the values of the response's `Upgrade`.
 #[must_use]
-pub fn is_upgrade_asked_for<'a>(request: &Fields, agreed: impl Iterator<Item = &'a [u8]>) -> bool {
+pub fn is_upgrade_requested<'a>(request: &Fields, agreed: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut agreed = agreed.flat_map(list_items).peekable();
-    let is_asked = |protocol: &[u8]| {
+    let is_offered = |protocol: &[u8]| {
         let mut offers = request.get_all(Known::Upgrade).flat_map(list_items);
         offers.any(|offer| offer.eq_ignore_ascii_case(protocol))
     };
-    agreed.peek().is_some() && agreed.all(is_asked)
+    agreed.peek().is_some() && agreed.all(is_offered)
 }
 
 /// False for options that are not fields, or are removed anyway: with these, as on most

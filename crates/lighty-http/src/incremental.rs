@@ -9,7 +9,7 @@ use crate::fields::trim;
 /// `Incremental` is a boolean structured field (RFC 9651 section 3.3.6), possibly with parameters.
 /// `X-Accel-Buffering: no` has the same meaning in a response.
 #[must_use]
-pub fn is_asked_for(fields: &Fields) -> bool {
+pub fn is_requested(fields: &Fields) -> bool {
     let incremental = fields.get_named(b"Incremental").map(trim);
     let is_true = incremental.is_some_and(|value| {
         let rest = value.strip_prefix(b"?1");
@@ -40,7 +40,7 @@ mod tests {
         ] {
             let mut fields = Fields::default();
             fields.push(name.as_bytes(), value.as_bytes());
-            assert_eq!(is_asked_for(&fields), wanted, "{name}: {value}");
+            assert_eq!(is_requested(&fields), wanted, "{name}: {value}");
         }
     }
 }

@@ -404,11 +404,11 @@ fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject>
     match issuers {
         Ok(none) if none.is_empty() => Err(Reject::new("names no issuer")),
         Ok(issuers) => Ok(issuers),
-        Err(why) => Err(cannot_be_asked(why)),
+        Err(why) => Err(unusable_issuer(why)),
     }
 }
 
-fn cannot_be_asked(why: CertificateSpecError) -> Reject {
+fn unusable_issuer(why: CertificateSpecError) -> Reject {
     Reject::new(format!("has an issuer that cannot be asked: {why}"))
 }
 
@@ -417,7 +417,7 @@ fn parse_rehearsals(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
     let directories = pairs.iter().map(|(_, directory)| directory).filter(|text| !text.is_empty());
     let texts = pairs.iter().map(|(issuer, _)| issuer).chain(directories);
     for text in texts {
-        Issuer::parse(text).map_err(cannot_be_asked)?;
+        Issuer::parse(text).map_err(unusable_issuer)?;
     }
     Ok(pairs)
 }

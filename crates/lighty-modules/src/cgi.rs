@@ -34,7 +34,7 @@ use lighty_core::pipeline::stored_body::{self, StoredBody};
 use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength};
 use lighty_http::fields::list_items;
-use lighty_http::hop_by_hop::is_upgrade_asked_for;
+use lighty_http::hop_by_hop::is_upgrade_requested;
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_io::process::spawn::{Channel, NotStarted};
@@ -163,7 +163,7 @@ async fn respond(
         return redirect(ex, talk, &head);
     }
     if own.x_sendfile
-        && let Some(named) = sendfile::asked(&head.fields)
+        && let Some(named) = sendfile::requested_file(&head.fields)
     {
         return send_file(ex, talk, head, own, &named);
     }
@@ -380,12 +380,12 @@ fn hand_over(
 }
 
 /// The protocol after an upgrade. A program that names none accepts the only one requested.
-fn agreed_protocol(asked: &Fields, head: &CgiHead) -> Option<Vec<u8>> {
+fn agreed_protocol(request_fields: &Fields, head: &CgiHead) -> Option<Vec<u8>> {
     if let Some(agreed) = &head.upgrade {
-        let is_asked_for = is_upgrade_asked_for(asked, std::iter::once(&**agreed));
-        return is_asked_for.then(|| agreed.clone());
+        let is_requested = is_upgrade_requested(request_fields, std::iter::once(&**agreed));
+        return is_requested.then(|| agreed.clone());
     }
-    let mut offers = asked.get_all(Known::Upgrade).flat_map(list_items);
+    let mut offers = request_fields.get_all(Known::Upgrade).flat_map(list_items);
     let only = offers.next()?;
     offers.next().is_none().then(|| only.to_vec())
 }

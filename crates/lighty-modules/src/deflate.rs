@@ -325,8 +325,8 @@ impl Deflate {
             }),
             None => {
                 let copy = cached.map(|(directory, name)| kept::new_cached(directory, &name));
-                let is_asked_for = incremental::is_asked_for(&ex.response.fields);
-                let sync_flush = own.sync_flush || is_event_stream || is_asked_for;
+                let is_requested = incremental::is_requested(&ex.response.fields);
+                let sync_flush = own.sync_flush || is_event_stream || is_requested;
                 self.put_encoder(ex, own, coding, sync_flush, copy).map(|()| "on its way")
             }
         };

@@ -92,12 +92,13 @@ impl Module for Expire {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let asked = ex.settings.module::<ExpireSettings>();
+        let requested = ex.settings.module::<ExpireSettings>();
         let served = ex.state.file_settings().map(|s| s.module::<ExpireSettings>());
-        if (asked.is_empty() && served.is_none_or(ExpireSettings::is_empty)) || !may_expire(ex) {
+        if (requested.is_empty() && served.is_none_or(ExpireSettings::is_empty)) || !may_expire(ex)
+        {
             return Step::Next;
         }
-        let Some(term) = asked.term(ex).or_else(|| served?.term(ex)) else { return Step::Next };
+        let Some(term) = requested.term(ex).or_else(|| served?.term(ex)) else { return Step::Next };
         let now = ex.machine.clock.unix_s();
         // A modification time in the future counts as now.
         let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s.min(now));
@@ -114,7 +115,7 @@ impl Module for Expire {
 /// 15.4.5). The client's method counts, because an error handler may run with another one.
 fn may_expire(ex: &Exchange) -> bool {
     let status = ex.response.status;
-    let method = ex.state.error_handler.map_or(ex.request.method, |handler| handler.asked);
+    let method = ex.state.error_handler.map_or(ex.request.method, |handler| handler.method);
     matches!(status, Status::OK | Status::PARTIAL_CONTENT | Status::NOT_MODIFIED)
         && method.is_some_and(Method::is_get_or_head)
         && !ex.response.fields.contains(Known::CacheControl)

@@ -106,7 +106,7 @@ impl Module for Https {
             return Step::Next;
         }
         let port = ex.settings.module::<HttpsSettings>().port;
-        let target = asked_for(ex);
+        let target = requested_target(ex);
         let Some(location) = location(&ex.request.authority, port, &target) else {
             return Step::Next;
         };
@@ -132,7 +132,7 @@ impl Module for Https {
 
 /// Returns the requested path and query in normal form. The URL is the one before rewriting: the
 /// redirected request is rewritten again.
-fn asked_for(ex: &Exchange) -> Vec<u8> {
+fn requested_target(ex: &Exchange) -> Vec<u8> {
     let mut target = Vec::new();
     match uri::normalise(&ex.request.target_raw, &ex.settings.server.parse, &mut target) {
         Ok(_) => target,

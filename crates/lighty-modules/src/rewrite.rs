@@ -251,7 +251,7 @@ fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
         ex.fail_status(Status::BAD_REQUEST);
         return Round::Failed;
     }
-    ex.keep_asked_settings();
+    ex.keep_requested_settings();
     ex.resolve_settings();
     Round::Changed
 }

@@ -168,7 +168,7 @@ impl Module for Setenv {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
+        let settings = Rc::clone(ex.state.requested_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
             if validator(name).is_none() && !value.is_empty() {

@@ -28,7 +28,7 @@ use lighty_io::threads::{self, panics};
 use tokio::sync::{Semaphore, oneshot};
 
 use exposition::Format;
-use facts::{Asked, Facts};
+use facts::{Facts, FactsInput};
 
 pub use hosts::note as note_hosts;
 
@@ -329,7 +329,7 @@ impl Status {
     async fn respond(&self, ex: &mut Exchange, sort: bool, question: Question) -> Step<'static> {
         ex.begin_span(Span::Handler);
         let (reports, workers) = self.board.ask(question.wanted()).await;
-        let asked = Asked {
+        let input = FactsInput {
             reports,
             workers,
             started_s: self.started_s,
@@ -339,7 +339,7 @@ impl Status {
             refresh_s: refresh(ex.request.query()),
             host: String::from_utf8_lossy(&ex.request.authority).into_owned(),
         };
-        let Some(body) = self.make(asked, question).await else {
+        let Some(body) = self.make(input, question).await else {
             ex.fail_saying(Fault::Internal, "mod_status: no thread could make the page");
             return Step::Answered;
         };
@@ -363,12 +363,12 @@ impl Status {
 
     /// Makes the page on a thread of its own. With a thousand backends it takes milliseconds,
     /// during which the worker's other requests would wait.
-    async fn make(&self, asked: Asked, question: Question) -> Option<Vec<u8>> {
+    async fn make(&self, input: FactsInput, question: Question) -> Option<Vec<u8>> {
         // The semaphore is never closed.
         let place = Arc::clone(&self.makers.0).acquire_owned().await.ok()?;
         let (board, (done, body)) = (self.board.clone(), oneshot::channel());
         let make = move || {
-            let made = panics::caught_in(|| question.body(&Facts::gather(asked, &board)));
+            let made = panics::caught_in(|| question.body(&Facts::gather(input, &board)));
             drop(place);
             let _ = done.send(made.ok());
         };

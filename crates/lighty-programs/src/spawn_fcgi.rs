@@ -24,7 +24,7 @@ use lighty_io::process::privileges::{self, Identity};
 use lighty_io::process::spawn::Exit;
 use lighty_io::process::spawn::detached::{self, Detached};
 
-use options::{Address, Asked, Options, Started};
+use options::{Address, Options, SpawnCommand, Started};
 use refusal::Refusal;
 
 /// Time within which a program may fail; afterwards it counts as started.
@@ -37,9 +37,9 @@ const FAILED: u8 = 255;
 /// there are threads.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let options = match options::read(arguments) {
-        Ok(Asked::Spawn(options)) => options,
-        Ok(Asked::Help) => return print(options::USAGE, 0),
-        Ok(Asked::Version) => return print(options::VERSION, 0),
+        Ok(SpawnCommand::Spawn(options)) => options,
+        Ok(SpawnCommand::Help) => return print(options::USAGE, 0),
+        Ok(SpawnCommand::Version) => return print(options::VERSION, 0),
         Err(options::Misuse::Empty) => return print(options::USAGE, FAILED),
         Err(misuse) => {
             crate::print_error(NAME, &misuse.to_string());

@@ -228,12 +228,12 @@ async fn supervise(
     tokio::select! {
         () = supervisor.stop() => {}
         // After a second signal: dropping a worker kills it.
-        () = stop_asked(&mut signals) => supervisor.crew.say("workers are killed"),
+        () = stop_requested(&mut signals) => supervisor.crew.say("workers are killed"),
     }
     Ok(())
 }
 
-async fn stop_asked(signals: &mut Signals) {
+async fn stop_requested(signals: &mut Signals) {
     while !matches!(signals.next().await, Signal::Stop | Signal::GracefulStop) {}
 }
 

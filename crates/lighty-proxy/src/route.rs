@@ -99,7 +99,7 @@ impl ProxyCore {
             return Step::Answered;
         }
         let Some(first) = taking(routes, ex, when).next().cloned() else { return Step::Next };
-        let is_asked_first =
+        let authorizes_first =
             routes.authorize && taking(routes, ex, when).any(|route| route.is_authorizer());
         if ex.rehearse(|_| described(&first)) {
             return Step::Answered;
@@ -109,7 +109,7 @@ impl ProxyCore {
         if let Some(end) = script_end(ex, &first, when) {
             return Step::Wait(Box::pin(serve_script(ex, upstreams, first, end)));
         }
-        if is_asked_first {
+        if authorizes_first {
             return Step::Wait(Box::pin(serve_after_leave(ex, upstreams, when)));
         }
         Step::Wait(Box::pin(serve(ex, upstreams, first)))
@@ -267,9 +267,9 @@ async fn serve_script(
         return Step::Answered;
     }
     let routes = ProxySettings::routes(&ex.settings);
-    let is_asked_first =
+    let authorizes_first =
         routes.authorize && taking(routes, ex, When::Named).any(|route| route.is_authorizer());
-    match is_asked_first {
+    match authorizes_first {
         true => serve_after_leave(ex, upstreams, When::Named).await,
         false => serve(ex, upstreams, first).await,
     }

@@ -34,7 +34,7 @@ use crate::route::rules::Route;
 use crate::serve::local::Local;
 use crate::serve::suspicion::Suspicion;
 use crate::serve::upstream_call::{CallFailure, PATIENCE_MS, UpstreamCall};
-use crate::session::{Event, asked_protocol};
+use crate::session::{Event, upgrade_protocol};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::balance::BalanceKey;
@@ -629,7 +629,7 @@ impl Serving<'_> {
                 false
             }
             // A stream carries only one protocol.
-            Protocol::Http2 {} => asked_protocol(&self.ex.request.fields).is_some(),
+            Protocol::Http2 {} => upgrade_protocol(&self.ex.request.fields).is_some(),
             _ => false,
         }
     }

@@ -21,7 +21,7 @@ mod http2;
 mod scgi;
 mod uwsgi;
 
-pub(crate) use http2::asked_protocol;
+pub(crate) use http2::upgrade_protocol;
 
 /// The backend violated its protocol.
 pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> FaultReport {

@@ -22,7 +22,7 @@ use crate::listen::info::ListenerInfo;
 use crate::modules::States;
 use crate::report::upstreams::UpstreamFigures;
 use crate::worker::Worker;
-use crate::worker::conn_table::{Asked, ConnEntry, Doing};
+use crate::worker::conn_table::{ConnEntry, Doing, RequestSummary};
 
 /// Creates the board of a process, with the figures that belong to no worker.
 pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
@@ -88,17 +88,17 @@ fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
         let doing = entry.doing();
         report.doing[doing.state.place()] += 1;
         let mut streams = Vec::new();
-        entry.for_each_stream(|doing, asked| {
+        entry.for_each_stream(|doing, summary| {
             report.streams[doing.state.place()] += 1;
             match streams_listed < room {
-                true => streams.push(connection(entry, doing, asked, now_s)),
+                true => streams.push(connection(entry, doing, summary, now_s)),
                 false => report.unlisted += 1,
             }
             streams_listed += 1;
         });
         match report.connections.len() < room {
             true => {
-                let own = connection(entry, doing, entry.asked().as_ref(), now_s);
+                let own = connection(entry, doing, entry.summary().as_ref(), now_s);
                 report.connections.push(ConnectionReport { streams, ..own });
             }
             false => report.unlisted += 1,
@@ -109,7 +109,7 @@ fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
 fn connection(
     entry: &ConnEntry,
     doing: Doing,
-    asked: Option<&Asked>,
+    summary: Option<&RequestSummary>,
     now_s: u32,
 ) -> ConnectionReport {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -118,13 +118,13 @@ fn connection(
         doing: doing.state,
         for_s: now_s.saturating_sub(doing.since_s),
         client: entry.client().into(),
-        method: asked.map_or("", |asked| asked.method),
-        host: asked.map_or_else(String::new, |asked| text(&asked.host)),
-        target: asked.map_or_else(String::new, |asked| text(&asked.target)),
-        scheme: asked.map_or("", |asked| asked.scheme),
-        protocol: asked.map_or("", |asked| asked.protocol),
-        local_port: asked.map_or(0, |asked| asked.local_port),
-        remote_port: asked.map_or(0, |asked| asked.remote_port),
+        method: summary.map_or("", |summary| summary.method),
+        host: summary.map_or_else(String::new, |summary| text(&summary.host)),
+        target: summary.map_or_else(String::new, |summary| text(&summary.target)),
+        scheme: summary.map_or("", |summary| summary.scheme),
+        protocol: summary.map_or("", |summary| summary.protocol),
+        local_port: summary.map_or(0, |summary| summary.local_port),
+        remote_port: summary.map_or(0, |summary| summary.remote_port),
         bytes: doing.bytes,
         streams: Vec::new(),
     }

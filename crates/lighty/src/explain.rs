@@ -38,7 +38,7 @@ pub(crate) fn print(
         host => host.as_bytes(),
     };
     let host = authority(host, &config.settings(&Active::default()).server.parse)?;
-    let request = rehearse::Asked {
+    let request = rehearse::SampleRequest {
         method: &query.method.to_ascii_uppercase(),
         target: if target.starts_with('/') { target } else { &format!("/{target}") },
         host: &host,

@@ -50,7 +50,7 @@ pub struct PutAway {
 
 struct AwayRequest {
     method: Option<Method>,
-    asked_method: Option<Method>,
+    original_method: Option<Method>,
     version: Version,
     scheme: &'static str,
     path_end: u32,
@@ -153,7 +153,7 @@ impl Exchange {
             captures: _,
             environment,
             extensions: _,
-            asked_path,
+            requested_path,
             // Only set while settings are being resolved.
             served_path: _,
             owed: _,
@@ -172,7 +172,7 @@ impl Exchange {
             &physical.site,
             &physical.rel,
             &physical.path_info,
-            asked_path,
+            requested_path,
             response.fields.as_bytes(),
         ];
         let mut text = Vec::with_capacity(texts.iter().map(|text| text.len()).sum());
@@ -227,7 +227,7 @@ impl Exchange {
             &mut physical.site,
             &mut physical.rel,
             &mut physical.path_info,
-            &mut self.asked_path,
+            &mut self.requested_path,
         ] {
             replace(buffer, next());
         }
@@ -255,7 +255,7 @@ impl AwayRequest {
     fn of(request: &Request, presumed: bool) -> Self {
         let Request {
             method,
-            asked_method,
+            original_method,
             version,
             scheme,
             line: _,
@@ -279,7 +279,7 @@ impl AwayRequest {
         } = request;
         Self {
             method: *method,
-            asked_method: *asked_method,
+            original_method: *original_method,
             version: *version,
             scheme,
             // The limit on heads is far below 4 GiB.
@@ -298,7 +298,7 @@ impl AwayRequest {
 
     fn take_back(self, request: &mut Request) {
         request.method = self.method;
-        request.asked_method = self.asked_method;
+        request.original_method = self.original_method;
         request.version = self.version;
         request.scheme = self.scheme;
         request.path_end = self.path_end as usize;

@@ -10,7 +10,7 @@ pub struct Request {
     /// The method; `None` for an unknown token (501).
     pub method: Option<Method>,
     /// The client's method, set once a script has replaced it.
-    pub asked_method: Option<Method>,
+    pub original_method: Option<Method>,
     /// Version of the request line.
     pub version: Version,
     /// `http` or `https`.
@@ -56,7 +56,7 @@ impl Default for Request {
     fn default() -> Self {
         Self {
             method: None,
-            asked_method: None,
+            original_method: None,
             version: Version::Http11,
             scheme: "http",
             line: Vec::new(),
@@ -84,7 +84,7 @@ impl Request {
     /// Clears the request; keeps connection data and buffer capacity.
     pub fn clear(&mut self) {
         self.method = None;
-        self.asked_method = None;
+        self.original_method = None;
         self.line.clear();
         self.target_raw.clear();
         self.target.clear();
@@ -131,6 +131,6 @@ impl Request {
     /// True if the client sent HEAD, whatever the method is now: it expects no body after the head.
     #[inline]
     pub fn came_as_head(&self) -> bool {
-        self.asked_method.or(self.method) == Some(Method::Head)
+        self.original_method.or(self.method) == Some(Method::Head)
     }
 }

@@ -46,7 +46,7 @@ pub struct ErrorHandler {
     /// True for `server.error-handler-404`: its files are sent with status 200.
     pub chooses_status: bool,
     /// The client's method; the handler may run with a different one.
-    pub asked: Option<Method>,
+    pub method: Option<Method>,
     /// The module that had taken the request on when the error occurred.
     pub taken_by: TakenBy,
 }
@@ -121,7 +121,7 @@ pub struct RequestState {
     /// Use of the settings from before a restart for the response's head.
     pub keeps_settings: KeptSettings,
     /// The settings from before a restart. Their modules take part in the response's head as well.
-    pub asked_settings: Option<Rc<Settings>>,
+    pub requested_settings: Option<Rc<Settings>>,
     /// Conditions are evaluated when the response's head is complete, because a script may change
     /// its validators.
     pub judges_head: bool,

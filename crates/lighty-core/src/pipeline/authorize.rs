@@ -53,11 +53,11 @@ pub(super) async fn authorize_served(ex: &mut Exchange) -> Option<Pass> {
         return None;
     }
     let served = ex.settings_as_served()?;
-    let asked = std::mem::replace(&mut ex.settings, served);
+    let original = std::mem::replace(&mut ex.settings, served);
     ex.state.authorizes_served = true;
     let end = authorize(ex).await;
     ex.state.authorizes_served = false;
-    let served = std::mem::replace(&mut ex.settings, asked);
+    let served = std::mem::replace(&mut ex.settings, original);
     ex.state.served_settings = Some(served);
     ex.state.is_file_handled = false;
     end
@@ -80,16 +80,16 @@ pub async fn authorize_script(ex: &mut Exchange, end: usize) -> bool {
 /// Handles a target with two names and separate settings, as far as that differs from a target with
 /// one name.
 pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Option<Pass> {
-    let asked = std::mem::replace(&mut ex.settings, served);
+    let original = std::mem::replace(&mut ex.settings, served);
     let mut end = handle_unsent(ex).await;
-    let served = std::mem::replace(&mut ex.settings, asked);
+    let served = std::mem::replace(&mut ex.settings, original);
     if end.is_none() {
         end = handle_unsent(ex).await;
     }
     if end.is_none() {
-        let asked = std::mem::replace(&mut ex.settings, served);
+        let original = std::mem::replace(&mut ex.settings, served);
         end = run(Phase::Withhold, ex).await;
-        ex.settings = asked;
+        ex.settings = original;
     }
     end
 }

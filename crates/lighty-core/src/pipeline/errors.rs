@@ -69,8 +69,8 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
 pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     ex.state.error_status = Some(ex.response.status);
     let chooses_status = wanted.chooses_status;
-    let (asked, taken_by) = (ex.request.method, ex.state.taken_by);
-    ex.state.error_handler = Some(ErrorHandler { chooses_status, asked, taken_by });
+    let (method, taken_by) = (ex.request.method, ex.state.taken_by);
+    ex.state.error_handler = Some(ErrorHandler { chooses_status, method, taken_by });
     // The original fault is already logged; the handler's result is judged separately.
     ex.state.fault = None;
     // Fields for a successful response do not belong to an error.
@@ -98,7 +98,7 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     // cached for as long as a successful response of the failed URL. The substitute for a missing
     // page keeps the missing URL's.
     if !chooses_status {
-        ex.state.asked_settings = None;
+        ex.state.requested_settings = None;
         ex.state.keeps_settings = KeptSettings::No;
         ex.environment.clear_own();
     }
@@ -167,7 +167,7 @@ fn append_owed(ex: &mut Exchange, keeps_status: bool) {
 /// Restores the client's method.
 pub(super) fn restore_method(ex: &mut Exchange) {
     if let Some(handler) = ex.state.error_handler {
-        ex.request.method = handler.asked;
+        ex.request.method = handler.method;
     }
 }
 

@@ -34,12 +34,12 @@ impl Filter for Upper {
 struct Slow {
     text: &'static [u8],
     says: Option<u64>,
-    asked: Rc<Cell<u32>>,
+    polls: Rc<Cell<u32>>,
 }
 
 impl BodyStream for Slow {
     fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
-        self.asked.set(self.asked.get() + 1);
+        self.polls.set(self.polls.get() + 1);
         let Some((first, rest)) = self.text.split_first_chunk::<1>() else {
             return Poll::Ready(None);
         };
@@ -101,8 +101,8 @@ fn upper(needs_bytes: bool) -> Box<dyn Filter> {
 }
 
 fn slow(text: &'static [u8], says: Option<u64>) -> (Body, Rc<Cell<u32>>) {
-    let asked = Rc::default();
-    (Body::Stream(Box::new(Slow { text, says, asked: Rc::clone(&asked) })), asked)
+    let polls = Rc::default();
+    (Body::Stream(Box::new(Slow { text, says, polls: Rc::clone(&polls) })), polls)
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn what_is_shorter_or_longer_than_it_said_is_an_error() {
 #[test]
 fn nothing_is_made_that_nobody_asks_for() {
     run(|bed| async move {
-        let (body, asked) = slow(b"slow", None);
+        let (body, polls) = slow(b"slow", None);
         let mut stream = body.filtered(upper(true), &bed.engine).into_stream();
-        assert_eq!(asked.get(), 0);
+        assert_eq!(polls.get(), 0);
         for n in 1..=3 {
             let chunk = std::future::poll_fn(|cx| stream.poll_next(cx)).await;
-            assert_eq!((chunk.expect("more").expect("good").len(), asked.get()), (1, n));
+            assert_eq!((chunk.expect("more").expect("good").len(), polls.get()), (1, n));
         }
     });
 }

@@ -64,13 +64,13 @@ pub async fn locate_rewritten(
 pub fn distinguishes_urls(ex: &Exchange) -> bool {
     let generation = &ex.generation;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
-    let asked = |phase| {
-        let is_asked = move |module: &&dyn Module| !responds(*module, phase);
-        generation.modules.ever(phase).take_while(is_asked)
+    let reached = |phase| {
+        let is_before_response = move |module: &&dyn Module| !responds(*module, phase);
+        generation.modules.ever(phase).take_while(is_before_response)
     };
-    let mut asked = phases().flat_map(asked);
+    let mut reached = phases().flat_map(reached);
     fields.iter().any(|field| generation.config().uses(field))
-        || asked.any(|module| module.refuses_paths())
+        || reached.any(|module| module.refuses_paths())
 }
 
 /// Starts or stops authorizing the physical path as presumed, before any look-up: a file that is to

@@ -241,7 +241,8 @@ impl Parts {
         };
         let early = ORDER.into_iter().filter(|phase| phase.meets_known_file());
         let early = early.take_while(|phase| *phase < Phase::Handle);
-        let asked = early.fold(ModuleSet::NONE, |asked, phase| asked.with(part(phase).and(seldom)));
+        let consulted =
+            early.fold(ModuleSet::NONE, |consulted, phase| consulted.with(part(phase).and(seldom)));
         let mut early = ORDER.into_iter().take_while(|phase| *phase < Phase::Handle);
         let is_fast_path =
             !early.any(|phase| phase.meets_known_file() && !acting(phase).is_empty());
@@ -251,7 +252,7 @@ impl Parts {
             sender,
             remote: part(Phase::Remote),
             before_sender: part(Phase::Handle).without(behind),
-            seldom: asked,
+            seldom: consulted,
             meets_conditions: !part(Phase::Conditions).is_empty(),
             keeps_settings: !keepers.is_empty(),
         });

@@ -34,7 +34,7 @@ pub enum Named {
 
 /// The file that a response names (`X-Sendfile`, `X-LIGHTTPD-send-file`,
 /// `X-LIGHTTPD-send-tempfile`), or the parts of files (`X-Sendfile2`).
-pub fn asked(fields: &Fields) -> Option<Named> {
+pub fn requested_file(fields: &Fields) -> Option<Named> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
         return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
     }

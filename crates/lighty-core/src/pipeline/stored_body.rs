@@ -53,7 +53,7 @@ pub fn is_needed(
     stream: StreamBody,
     is_length_needed: bool,
 ) -> bool {
-    let spools = stream == StreamBody::Spool && !incremental::is_asked_for(&ex.request.fields);
+    let spools = stream == StreamBody::Spool && !incremental::is_requested(&ex.request.fields);
     spools || (announced.is_none() && is_length_needed)
 }
 

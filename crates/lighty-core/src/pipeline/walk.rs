@@ -111,13 +111,13 @@ impl Walk {
 
     /// Completes a response.
     pub(super) fn completing(ex: &Exchange) -> Self {
-        let asked = ex.state.asked_settings.as_ref();
+        let requested = ex.state.requested_settings.as_ref();
         let modules = &ex.generation.modules;
         let part = |settings: Option<&Rc<Settings>>| match settings {
             Some(settings) => modules.part(Phase::ResponseHead, settings),
             None => ModuleSet::NONE,
         };
-        let also = part(asked).with(part(ex.client_settings()));
+        let also = part(requested).with(part(ex.client_settings()));
         let also = also.with(part(ex.state.file_settings()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }

@@ -269,7 +269,7 @@ fn known(ex: &Exchange) -> String {
     .map(|text| String::from_utf8_lossy(text));
     format!(
         "{texts:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-        (request.method, request.asked_method, request.version, request.scheme),
+        (request.method, request.original_method, request.version, request.scheme),
         (request.path_end, request.peer),
         (&request.local_socket, request.local_port, &request.peer_text, request.upgrade),
         (fields(&request.fields), request.fields.as_wire(), &request.auth_realm),
@@ -312,7 +312,7 @@ fn answered(generation: &Rc<Generation>, has_all: bool) -> Exchange {
     (ex.request.local_port, ex.request.head_bytes, ex.ordinal) = (80, 70, 3);
     ex.resolve_settings();
     if has_all {
-        ex.request.asked_method = Some(Method::Head);
+        ex.request.original_method = Some(Method::Head);
         ex.request.remote_user = b"user".to_vec();
         ex.request.auth_realm = Some("realm".into());
         ex.request.fields.remove(Known::Host);

@@ -42,24 +42,24 @@ struct Window {
     found: ResidencyHit,
 }
 
-/// Time when a query at offset `asked_from` found something resident.
+/// Time when a query at offset `query_offset` found something resident.
 ///
 /// One result is not enough: the kernel evicts pages used once first. Pages used by two requests
 /// stay for a while.
 #[derive(Clone, Copy, Default)]
 struct ResidencyHit {
     at_ms: u64,
-    asked_from: u64,
+    query_offset: u64,
     again: bool,
 }
 
 impl ResidencyHit {
     /// Records a result at `now_ms`. A continuing transfer queries later offsets, which counts as
     /// the same use.
-    fn anew(self, asked_from: u64, now_ms: u64) -> ResidencyHit {
+    fn anew(self, query_offset: u64, now_ms: u64) -> ResidencyHit {
         let lately = self.at_ms != 0 && now_ms.wrapping_sub(self.at_ms) < FOUND_AGAIN_MS;
-        let again = lately && (self.again || asked_from <= self.asked_from);
-        ResidencyHit { at_ms: now_ms, asked_from, again }
+        let again = lately && (self.again || query_offset <= self.query_offset);
+        ResidencyHit { at_ms: now_ms, query_offset, again }
     }
 
     fn is_believed(self, now_ms: u64) -> bool {
@@ -139,15 +139,19 @@ impl OpenFile {
         })
     }
 
-    /// Records that a query at `asked_from` found a range resident: for the file if the range
+    /// Records that a query at `query_offset` found a range resident: for the file if the range
     /// covers it, otherwise for the windows that the range covers completely.
-    pub(super) fn remember_resident(&self, range: Span, asked_from: u64, now_ms: u64) {
-        self.for_each_found(range, |found| found.anew(asked_from, now_ms));
+    pub(super) fn remember_resident(&self, range: Span, query_offset: u64, now_ms: u64) {
+        self.for_each_found(range, |found| found.anew(query_offset, now_ms));
     }
 
     /// Assumes that a range is resident, where the kernel cannot be queried.
     pub(super) fn believe_resident(&self, range: Span, now_ms: u64) {
-        self.for_each_found(range, |_| ResidencyHit { at_ms: now_ms, asked_from: 0, again: true });
+        self.for_each_found(range, |_| ResidencyHit {
+            at_ms: now_ms,
+            query_offset: 0,
+            again: true,
+        });
     }
 
     fn for_each_found(&self, range: Span, change: impl Fn(ResidencyHit) -> ResidencyHit) {

@@ -98,7 +98,7 @@ impl FileTestBed {
 
     /// Repeats a query about a file that was read until it has a result. A kernel that keeps memory
     /// free may evict pages at any moment; then they are read again.
-    fn asked_until_there<T>(&self, name: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    fn retry_until_some<T>(&self, name: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let read_and_ask = |_| {
             fs::read(self.path(name)).expect("read");
             ask()
@@ -110,7 +110,7 @@ impl FileTestBed {
     fn is_found(&self, name: &str, file: &OpenFile, offset: u64) -> bool {
         let length = file.meta().size - offset;
         let found = || self.engine.resident(file, offset, length) == Resident::Yes;
-        found() || self.asked_until_there(name, || found().then_some(true))
+        found() || self.retry_until_some(name, || found().then_some(true))
     }
 }
 
@@ -354,7 +354,7 @@ fn cold_data_are_found_cold_and_are_warm_after_warming() {
             bed.clock.advance(Duration::from_millis(RESIDENT_TRUST_MS));
             assert!(bed.is_found("cold", &file, 0));
             let read = || bed.engine.try_read(&file, size - 1, &mut one);
-            let n = bed.asked_until_there("cold", read).expect("read");
+            let n = bed.retry_until_some("cold", read).expect("read");
             assert_eq!((n, one[0]), (1, pattern(length)[length - 1]));
             // Loaded data may be evicted soon: it is queried each time.
             bed.evict("cold");

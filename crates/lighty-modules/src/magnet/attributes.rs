@@ -195,7 +195,7 @@ pub(super) fn set(
         }
         b"request.uri" => set_uri(ex, bytes),
         // The REQUEST_URI of programs.
-        b"request.orig-uri" => set_asked_uri(ex, bytes),
+        b"request.orig-uri" => set_original_uri(ex, bytes),
         b"uri.scheme" => {
             let schemes = ["http", "https"].into_iter();
             let mut named = schemes.filter(|name| bytes.eq_ignore_ascii_case(name.as_bytes()));
@@ -210,7 +210,7 @@ pub(super) fn set(
             let method = Method::from_bytes(bytes).ok_or(AccessError::Method)?;
             let before = ex.request.method.replace(method);
             // The client frames the response by the method that it sent (RFC 9112 section 6.3).
-            ex.request.asked_method = ex.request.asked_method.or(before);
+            ex.request.original_method = ex.request.original_method.or(before);
             Ok(())
         }
         b"request.protocol" => {
@@ -344,7 +344,7 @@ fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
     ex.set_target(target).map_err(refused)
 }
 
-fn set_asked_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
+fn set_original_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
     if target.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
         return Err(AccessError::NotAPath(target.escape_ascii().to_string().into()));
     }

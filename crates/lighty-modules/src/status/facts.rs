@@ -10,7 +10,7 @@ use super::durations::Durations;
 use super::hosts;
 
 /// The data collected before the process itself is inspected.
-pub(super) struct Asked {
+pub(super) struct FactsInput {
     pub(super) reports: Vec<Report>,
     pub(super) workers: usize,
     pub(super) started_s: i64,
@@ -23,7 +23,7 @@ pub(super) struct Asked {
 
 /// The data of all status pages.
 pub(super) struct Facts {
-    pub(super) asked: Asked,
+    pub(super) input: FactsInput,
     pub(super) figures: Vec<(String, String)>,
     pub(super) pools: Vec<BackendPool>,
     /// Names of certificates and their expiry, in wall-clock seconds.
@@ -38,25 +38,25 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Gathers the data of the process. Too slow for an event loop if there is much.
-    pub(super) fn gather(asked: Asked, board: &StatusBoard) -> Self {
+    pub(super) fn gather(input: FactsInput, board: &StatusBoard) -> Self {
         Self {
-            figures: board.figures(&asked.reports),
+            figures: board.figures(&input.reports),
             pools: board.pools(),
             certificates: board.certificates(),
-            durations: Durations::merged(&asked.reports, board.names()),
-            hosts: hosts::merged(&asked.reports, board.names()),
-            history: merged(asked.reports.iter().map(|report| &*report.history)),
+            durations: Durations::merged(&input.reports, board.names()),
+            hosts: hosts::merged(&input.reports, board.names()),
+            history: merged(input.reports.iter().map(|report| &*report.history)),
             version: env!("CARGO_PKG_VERSION"),
-            asked,
+            input,
         }
     }
 
     pub(super) fn reports(&self) -> &[Report] {
-        &self.asked.reports
+        &self.input.reports
     }
 
     pub(super) fn uptime_s(&self) -> u64 {
-        u64::try_from(self.asked.now_s - self.asked.started_s).unwrap_or(0)
+        u64::try_from(self.input.now_s - self.input.started_s).unwrap_or(0)
     }
 
     pub(super) fn sum(&self, of: impl Fn(&Report) -> u64) -> u64 {

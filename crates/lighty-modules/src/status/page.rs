@@ -37,7 +37,7 @@ pub(super) fn status(facts: &Facts) -> String {
     page += &section("certificates", certificates(facts));
     page += &section("states", legend(facts));
     page += &section("clients", connections(facts));
-    if facts.asked.sort {
+    if facts.input.sort {
         page += &format!("<script>{SCRIPT}</script>\n");
     }
     page + "</main>\n</body>\n</html>\n"
@@ -51,7 +51,7 @@ pub(super) fn config(facts: &Facts) -> String {
         (escaped(&format!("{name} ({why})")), escaped(&report.network_backend))
     });
     let (engine, backend) = engines.unwrap_or_default();
-    let modules = facts.asked.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
+    let modules = facts.input.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
     page += &format!(
         "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Server\">\
          <table>\n<tr><th>Version</th><td>lighty {}</td></tr>\n\
@@ -59,24 +59,24 @@ pub(super) fn config(facts: &Facts) -> String {
          <tr><th>Network backend</th><td>{backend}</td></tr>\n</table></div>\n\
          <h2>Modules, in the order in which they are asked</h2>\n<ol>{}</ol>\n",
         facts.version,
-        facts.asked.workers,
+        facts.input.workers,
         modules.collect::<String>(),
     );
     page + "</main>\n</body>\n</html>\n"
 }
 
 fn begin(title: &str, facts: &Facts) -> String {
-    let refresh = facts.asked.refresh_s.map_or_else(String::new, |seconds| {
+    let refresh = facts.input.refresh_s.map_or_else(String::new, |seconds| {
         format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">\n")
     });
-    let host = escaped(&facts.asked.host);
+    let host = escaped(&facts.input.host);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{refresh}\
          <title>{title} · {host}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>{title}</h1>\n<p class=\"lead\">lighty {} on {host}, since {}</p>\n",
         facts.version,
-        String::from_utf8_lossy(&date::format(facts.asked.started_s)),
+        String::from_utf8_lossy(&date::format(facts.input.started_s)),
     )
 }
 
@@ -84,7 +84,7 @@ fn cards(facts: &Facts) -> String {
     let card = |name: &str, value: String, more: String| {
         format!("<div class=\"card\"><span>{name}</span><b>{value}</b><span>{more}</span></div>\n")
     };
-    let answering = match facts.asked.workers.saturating_sub(facts.reports().len()) {
+    let answering = match facts.input.workers.saturating_sub(facts.reports().len()) {
         0 => "all answer".to_owned(),
         missing => format!("{missing} do not answer"),
     };
@@ -97,7 +97,7 @@ fn cards(facts: &Facts) -> String {
     [
         "<div class=\"cards\">\n".to_owned(),
         card("Uptime", duration(facts.uptime_s()), format!("{} s", facts.uptime_s())),
-        card("Workers", facts.asked.workers.to_string(), answering),
+        card("Workers", facts.input.workers.to_string(), answering),
         card(
             "Requests",
             facts.sum(requests).to_string(),
@@ -250,7 +250,7 @@ fn certificates(facts: &Facts) -> String {
     let rows: String = all
         .iter()
         .map(|(name, expires_s)| {
-            let left_s = expires_s - facts.asked.now_s;
+            let left_s = expires_s - facts.input.now_s;
             let left = match u64::try_from(left_s) {
                 Ok(left_s) => format!("<td>{}</td>", duration(left_s)),
                 Err(_) => "<td class=\"down\">has expired</td>".to_owned(),

@@ -138,7 +138,7 @@ impl<'a> Status<'a> {
             kbytes_average: lighttpd.traffic_average5s,
             lighttpd,
             version: facts.version,
-            workers_expected: facts.asked.workers,
+            workers_expected: facts.input.workers,
             workers: facts.reports().iter().map(WorkerRow::of).collect(),
             statistics: &facts.figures,
             routes: routes.collect(),
@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
     use crate::status::durations::{Durations, RequestLabels};
-    use crate::status::facts::Asked;
+    use crate::status::facts::FactsInput;
 
     fn durations() -> Durations {
         let mut durations = Durations::default();
@@ -370,7 +370,7 @@ mod tests {
             connections: vec![connection, both],
             ..Report::default()
         };
-        let asked = Asked {
+        let input = FactsInput {
             reports: vec![report.clone(), Report { worker: 1, ..report }],
             workers: 2,
             started_s: 100,
@@ -387,7 +387,7 @@ mod tests {
             ..BackendPool::default()
         };
         Facts {
-            asked,
+            input,
             figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
             pools: vec![pool],
             certificates: vec![("/a \"b\".pem".to_owned(), 7)],

@@ -52,7 +52,7 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 
 /// Action requested by the command line.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum SpawnCommand {
     Spawn(Box<Options>),
     Help,
     Version,
@@ -172,7 +172,7 @@ impl Typed {
 }
 
 /// Parses the arguments, without the program's own name.
-pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Misuse> {
+pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<SpawnCommand, Misuse> {
     let typed = split(arguments)?;
     if typed.options.is_empty() && typed.words.is_empty() {
         return Err(Misuse::Empty);
@@ -180,11 +180,11 @@ pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Aske
     // The first of them decides, as in a parser that executes options immediately.
     let first = typed.options.iter().find(|(letter, _)| "?hv".contains(*letter));
     match first {
-        Some(('v', _)) => return Ok(Asked::Version),
-        Some(_) => return Ok(Asked::Help),
+        Some(('v', _)) => return Ok(SpawnCommand::Version),
+        Some(_) => return Ok(SpawnCommand::Help),
         None => {}
     }
-    options(typed).map(|options| Asked::Spawn(Box::new(options))).map_err(Misuse::Wrong)
+    options(typed).map(|options| SpawnCommand::Spawn(Box::new(options))).map_err(Misuse::Wrong)
 }
 
 fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse> {

@@ -1,18 +1,18 @@
 use super::*;
 
-fn asked(line: &str) -> Result<Asked, Misuse> {
+fn parse(line: &str) -> Result<SpawnCommand, Misuse> {
     read(line.split_whitespace().map(OsString::from))
 }
 
 fn options(line: &str) -> Options {
-    match asked(line) {
-        Ok(Asked::Spawn(options)) => *options,
+    match parse(line) {
+        Ok(SpawnCommand::Spawn(options)) => *options,
         other => panic!("{line}: {other:?}"),
     }
 }
 
 fn wrong(line: &str) -> String {
-    match asked(line) {
+    match parse(line) {
         Err(misuse) if misuse != Misuse::Empty => misuse.to_string(),
         other => panic!("{line}: {other:?}"),
     }
@@ -73,24 +73,26 @@ fn what_makes_no_sense_is_named() {
     }
     assert_eq!(options("-s /s -F 4096 prog").forks, 4096);
     let path = "p".repeat(UNIX_PATH_BYTES_MAX);
-    assert!(asked(&format!("-s {path} prog")).is_ok());
+    assert!(parse(&format!("-s {path} prog")).is_ok());
     assert_eq!(wrong(&format!("-s {path}p prog")), "path of the Unix domain socket is too long");
 }
 
 #[test]
 fn help_and_version_come_before_everything() {
-    assert_eq!(asked("").err(), Some(Misuse::Empty));
-    assert!(matches!(asked("-p x -h"), Ok(Asked::Help)));
-    assert!(matches!(asked("-p x --help"), Ok(Asked::Help)));
-    assert!(matches!(asked("-v -h"), Ok(Asked::Version)));
-    assert!(matches!(asked("-?"), Ok(Asked::Help)));
+    assert_eq!(parse("").err(), Some(Misuse::Empty));
+    assert!(matches!(parse("-p x -h"), Ok(SpawnCommand::Help)));
+    assert!(matches!(parse("-p x --help"), Ok(SpawnCommand::Help)));
+    assert!(matches!(parse("-v -h"), Ok(SpawnCommand::Version)));
+    assert!(matches!(parse("-?"), Ok(SpawnCommand::Help)));
 }
 
 #[test]
 fn bytes_of_other_encodings_are_values() {
     use std::os::unix::ffi::OsStringExt;
     let odd = OsString::from_vec(b"-s/\xff".to_vec());
-    let Ok(Asked::Spawn(options)) = read([odd, "prog".into()]) else { panic!("valid options") };
+    let Ok(SpawnCommand::Spawn(options)) = read([odd, "prog".into()]) else {
+        panic!("valid options")
+    };
     let path = OsString::from_vec(b"/\xff".to_vec());
     assert_eq!(options.address, Address::Unix(path.into()));
     assert_eq!(wrong("-é"), "invalid option -- 'é'");

@@ -38,19 +38,19 @@ pub(crate) fn requested(
     rules: &ResponseRules,
 ) -> Option<InternalRedirect> {
     let fields = &response.fields;
-    let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
-    let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();
+    let sent = || rules.sendfile_roots.is_some().then(|| sendfile_redirect(fields)).flatten();
+    let rewritten = || rules.allow_x_rewrite.then(|| rewrite_redirect(fields)).flatten();
     sent().or_else(rewritten)
 }
 
-fn asked_file(fields: &Fields) -> Option<InternalRedirect> {
+fn sendfile_redirect(fields: &Fields) -> Option<InternalRedirect> {
     if let Some(target) = fields.get(Known::XAccelRedirect) {
         return Some(InternalRedirect::Accelerate { target: target.to_vec() });
     }
-    sendfile::asked(fields).map(InternalRedirect::File)
+    sendfile::requested_file(fields).map(InternalRedirect::File)
 }
 
-fn asked_rewrite(fields: &Fields) -> Option<InternalRedirect> {
+fn rewrite_redirect(fields: &Fields) -> Option<InternalRedirect> {
     let get = |name| fields.get_named(name).map(<[u8]>::to_vec);
     let rewrite = Rewrite {
         target: get(REWRITE_URI),

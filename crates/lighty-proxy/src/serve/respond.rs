@@ -2,7 +2,7 @@
 
 use lighty_core::pipeline::read_ahead::SpooledResponse;
 use lighty_core::{Body, Fault, FaultReport, Step, UnknownLength};
-use lighty_http::hop_by_hop::is_upgrade_asked_for;
+use lighty_http::hop_by_hop::is_upgrade_requested;
 use lighty_http::{Known, Status, incremental};
 
 use super::Serving;
@@ -27,7 +27,7 @@ impl Serving<'_> {
     ) -> Result<Step<'static>, FaultReport> {
         if call.response.upgrade {
             let agreed = call.response.fields.get_all(Known::Upgrade);
-            if !is_upgrade_asked_for(&self.ex.request.fields, agreed) {
+            if !is_upgrade_requested(&self.ex.request.fields, agreed) {
                 return Err(another_protocol(&connection));
             }
             return Ok(reply::hand_over(self.ex, call, connection, &self.local));
@@ -65,7 +65,7 @@ impl Serving<'_> {
             Some(_) if is_unknown => Body::Stream(Box::new(UnknownLength)),
             Some(whole) => Body::Memory(whole),
             None => {
-                let streams = incremental::is_asked_for(&self.ex.response.fields);
+                let streams = incremental::is_requested(&self.ex.response.fields);
                 let stream = match self.route.response.stream {
                     StreamBody::Spool if streams => StreamBody::Stream,
                     stream => stream,

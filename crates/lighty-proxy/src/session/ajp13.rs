@@ -23,7 +23,7 @@ pub(super) struct AjpSession {
     request_ended: bool,
     left: Option<u64>,
     /// The response has no body, whatever arrives (HEAD).
-    asked_head: bool,
+    is_head_request: bool,
     reuse: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn session(secret: &Option<Arc<str>>, packet_bytes: &usize) -> AjpSes
         body: RequestBody::new(Body::None, size),
         request_ended: false,
         left: None,
-        asked_head: false,
+        is_head_request: false,
         reuse: false,
     }
 }
@@ -104,7 +104,7 @@ impl Session for AjpSession {
         out: &mut Vec<u8>,
     ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
-        self.asked_head = request.method == Some(Method::Head);
+        self.is_head_request = request.method == Some(Method::Head);
         let body = match upstream_request.framing {
             BodyFraming::None => Body::None,
             BodyFraming::Length(length) => Body::Length(length),
@@ -202,7 +202,7 @@ impl Session for AjpSession {
                 response.fields.clear();
                 response.fields.append(self.decoder.fields());
                 let length = self.decoder.content_length();
-                let bodiless = self.asked_head || !response.status.allows_content();
+                let bodiless = self.is_head_request || !response.status.allows_content();
                 if bodiless {
                     push_length(length, &mut response.fields);
                 }

@@ -18,8 +18,8 @@ use crate::request::upstream_request::UpstreamRequest;
 /// A request and its response over HTTP/1.
 pub(super) struct HttpSession {
     head: ResponseHead,
-    asked: Option<Method>,
-    asked_upgrade: bool,
+    method: Option<Method>,
+    requests_upgrade: bool,
     limits: ResponseLimits,
     /// The request did not have `Connection: close`.
     keeps_alive: bool,
@@ -54,8 +54,8 @@ impl Default for HttpSession {
     fn default() -> Self {
         Self {
             head: ResponseHead::new(),
-            asked: None,
-            asked_upgrade: false,
+            method: None,
+            requests_upgrade: false,
             limits: ResponseLimits::default(),
             keeps_alive: false,
             request: RequestFraming::Ended,
@@ -78,8 +78,8 @@ impl Session for HttpSession {
         out: &mut Vec<u8>,
     ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
-        self.asked = request.method;
-        self.asked_upgrade = upstream_request.upgrade;
+        self.method = request.method;
+        self.requests_upgrade = upstream_request.upgrade;
         self.limits.strict_lines = upstream_request.strict_lines;
         self.keeps_alive = upstream_request.keep_alive;
         self.request = match upstream_request.framing {
@@ -131,7 +131,7 @@ impl Session for HttpSession {
         response: &mut BackendResponse,
     ) -> Result<Step, FaultReport> {
         let head = &mut self.head;
-        let parsed = parse_response(input, self.asked, &self.limits, head)
+        let parsed = parse_response(input, self.method, &self.limits, head)
             .map_err(|fault| blame(fault, input))?;
         let Head::Complete { consumed } = parsed else {
             return Ok(Step { consumed: 0, event: Event::More });
@@ -141,7 +141,7 @@ impl Session for HttpSession {
         if self.head.is_interim() {
             return Ok(Step { consumed, event: Event::Interim });
         }
-        if self.head.upgrade && !self.asked_upgrade {
+        if self.head.upgrade && !self.requests_upgrade {
             return Err(malformed("101 without having been asked to upgrade"));
         }
         response.upgrade = self.head.upgrade;

@@ -56,7 +56,8 @@ impl Session for Http2Session {
         out: &mut Vec<u8>,
     ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
-        let protocol = upstream_request.upgrade.then(|| asked_protocol(&request.fields)).flatten();
+        let protocol =
+            upstream_request.upgrade.then(|| upgrade_protocol(&request.fields)).flatten();
         self.upgrade = protocol.map(|protocol| Upgrade {
             protocol: protocol.to_vec(),
             accept: request.fields.get_named(KEY).map(accept),
@@ -206,10 +207,10 @@ impl Upgrade {
 }
 
 /// Returns the protocol that a request wants to switch to, if it names exactly one.
-pub(crate) fn asked_protocol(fields: &Fields) -> Option<&[u8]> {
-    let mut asked = fields.get_all(Known::Upgrade);
-    let protocol = asked.next().filter(|protocol| is_token(protocol))?;
-    asked.next().is_none().then_some(protocol)
+pub(crate) fn upgrade_protocol(fields: &Fields) -> Option<&[u8]> {
+    let mut values = fields.get_all(Known::Upgrade);
+    let protocol = values.next().filter(|protocol| is_token(protocol))?;
+    values.next().is_none().then_some(protocol)
 }
 
 fn allows_content(status: Status) -> bool {
@@ -260,7 +261,7 @@ mod tests {
         ] {
             let mut fields = Fields::new();
             values.iter().for_each(|value| fields.push_known(Known::Upgrade, *value));
-            assert_eq!(asked_protocol(&fields), wanted, "{values:?}");
+            assert_eq!(upgrade_protocol(&fields), wanted, "{values:?}");
         }
     }
 

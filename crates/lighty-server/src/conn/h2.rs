@@ -50,7 +50,7 @@ use super::driver::{self, Driven};
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
 use super::{Conn, End, request_head};
-use crate::worker::conn_table::Asked;
+use crate::worker::conn_table::RequestSummary;
 
 /// Turns in a row before yielding to other connections.
 const TURNS_MAX: u32 = 8;
@@ -286,9 +286,9 @@ impl<'c> H2Conn<'c> {
     fn watch(&mut self, at: &StreamRef, h2: &H2Exchange) {
         let waker = self.tasks.waker(at.key.slot());
         let ex = &h2.exchange;
-        let asked = || Box::new(Asked::on_stream(&ex.request));
-        let asked = ex.generation.needs.targets.then(asked);
-        self.conn.entry.watch_stream(&h2.entry, waker, asked);
+        let summary = || Box::new(RequestSummary::on_stream(&ex.request));
+        let summary = ex.generation.needs.targets.then(summary);
+        self.conn.entry.watch_stream(&h2.entry, waker, summary);
         self.shared.borrow_mut().count_progress(at.key, &h2.entry);
     }
 

@@ -16,7 +16,7 @@ use lighty_core::Fault;
 use lighty_io::clock::Clock;
 use lighty_io::transport::ShutdownHandle;
 
-pub(crate) use entry::{Asked, ConnEntry, ConnLimits, Doing};
+pub(crate) use entry::{ConnEntry, ConnLimits, Doing, RequestSummary};
 pub(crate) use stream::{StreamEntry, StreamLimits};
 
 /// Returns the monotonic time in whole seconds, the unit of the sweep.

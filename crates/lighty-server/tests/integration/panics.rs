@@ -213,13 +213,13 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
     drop(client);
     server.stop.send(()).expect("it runs");
     assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
-    let says_what_was_asked = |line: &str| {
+    let names_the_request = |line: &str| {
         line.contains("127.0.0.1: internal error: ")
             && line.contains("as the test wants it")
             && line.contains("request: \"GET /wait\"")
     };
     let deadline = Instant::now() + PATIENCE;
-    while !std::fs::read_to_string(&log).expect("a log").lines().any(says_what_was_asked) {
+    while !std::fs::read_to_string(&log).expect("a log").lines().any(names_the_request) {
         assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&log).expect("a log"));
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -527,7 +527,7 @@ fn a_request_behind_a_connection_that_rests_is_answered_despite_a_panic() {
 
 /// Returns all bytes of the response. Repeats the request while a killed program has not exited yet
 /// and still occupies its slot (503).
-fn asked_when_free(server: &Drilled, path: &str) -> Vec<u8> {
+fn request_when_free(server: &Drilled, path: &str) -> Vec<u8> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut client = Client::tcp(server.address);
@@ -559,12 +559,12 @@ fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
     std::fs::write(file("a.cgi"), program).expect("written");
     for path in ["/a.cgi", "/proxied"] {
         for _ in 0..PANICS / 2 {
-            let came = asked_when_free(&server, path);
+            let came = request_when_free(&server, path);
             assert!(came.len() < body.len(), "{path}: {} bytes", came.len());
         }
     }
     for path in ["/a.cgi", "/proxied"] {
-        let came = asked_when_free(&server, path);
+        let came = request_when_free(&server, path);
         assert!(came.starts_with(b"HTTP/1.1 200 ") && came.len() > body.len(), "{path}");
     }
     let log = counts_and_stops(&mut server, PANICS);

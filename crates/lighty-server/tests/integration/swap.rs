@@ -103,7 +103,7 @@ struct Alive {
     generations: usize,
     upstreams: usize,
     /// Requests that the backend of the current generation has counted.
-    asked: u64,
+    requests: u64,
 }
 
 /// Creates generations, on the worker's thread.
@@ -133,7 +133,7 @@ impl Maker {
         Alive {
             generations: self.made.iter().filter(|made| made.strong_count() > 0).count(),
             upstreams: self.registry.kept(),
-            asked: figures.iter().flat_map(|one| &one.addresses).map(|a| a.requests).sum(),
+            requests: figures.iter().flat_map(|one| &one.addresses).map(|a| a.requests).sum(),
         }
     }
 }
@@ -265,7 +265,7 @@ fn a_backend_keeps_its_connection_and_its_counter() {
     assert_eq!(ask(&mut client, "/up"), "up");
     for number in 2..=SWAPS {
         let alive = worker.swap(number);
-        assert_eq!(alive.asked as usize, number - 1);
+        assert_eq!(alive.requests as usize, number - 1);
         assert_eq!(ask(&mut client, "/up"), "up");
     }
     assert_eq!(opened.load(Ordering::Relaxed), 1, "the pool was kept");

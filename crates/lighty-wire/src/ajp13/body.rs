@@ -45,10 +45,10 @@ impl RequestBody {
     /// The container requests up to `len` bytes: [`super::AjpEvent::GetBody`].
     ///
     /// # Errors
-    /// [`AjpFault::BodyAskedTwice`] if the previously requested packet has not been sent yet.
+    /// [`AjpFault::BodyRequestedTwice`] if the previously requested packet has not been sent yet.
     pub fn on_get_body(&mut self, len: u16) -> Result<(), AjpFault> {
         if self.requested.is_some() {
-            return Err(AjpFault::BodyAskedTwice);
+            return Err(AjpFault::BodyRequestedTwice);
         }
         self.requested = Some(usize::from(len).min(self.size.body_bytes()));
         Ok(())
@@ -123,7 +123,7 @@ mod tests {
     fn a_known_length_sends_first_and_then_when_asked() {
         let mut body = RequestBody::new(Body::Length(10_000), PacketSize::DEFAULT);
         assert_eq!(body.due(), Some(8186));
-        assert_eq!(body.on_get_body(1), Err(AjpFault::BodyAskedTwice));
+        assert_eq!(body.on_get_body(1), Err(AjpFault::BodyRequestedTwice));
         assert_eq!(body.take_head(8187), Err(EncodeFault::BodyTooLarge));
         assert_eq!(body.take_head(0), Err(EncodeFault::BodyTooShort));
         let head = body.take_head(8186).expect("as much as is due");

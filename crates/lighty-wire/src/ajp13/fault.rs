@@ -9,7 +9,7 @@ fault_table! {
         PacketEmpty = "ajp-packet-empty", "a packet without a message";
         PacketTooLarge = "ajp-packet-too-large", "a packet exceeds the packet size";
         Code = "ajp-code", "a message that is not known";
-        Unasked = "ajp-unasked", "a message while nothing was asked";
+        Unrequested = "ajp-unasked", "a message while nothing was asked";
         HeadersMissing = "ajp-headers-missing", "a body or an end before the headers";
         HeadersRepeated = "ajp-headers-repeated", "headers for a second time";
         AfterEnd = "ajp-after-end", "bytes after the end of the response";
@@ -26,7 +26,7 @@ fault_table! {
         LengthConflict = "ajp-length-conflict", "two different Content-Length values";
         ChunkLength = "ajp-chunk-length", "a chunk reaches beyond its packet";
         BodyRequestEmpty = "ajp-body-request-empty", "a request for no bytes of body";
-        BodyAskedTwice = "ajp-body-asked-twice", "a request for body while one is being answered";
+        BodyRequestedTwice = "ajp-body-asked-twice", "a request for body while one is being answered";
         Method = "ajp-method", "a code that stands for no method";
         Attribute = "ajp-attribute", "a code that stands for no attribute";
     }

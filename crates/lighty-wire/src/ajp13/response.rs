@@ -270,7 +270,7 @@ impl ResponseDecoder {
 
     fn check_first(&self, byte: u8) -> Result<(), AjpFault> {
         match self.phase {
-            AjpPhase::Idle => Err(AjpFault::Unasked),
+            AjpPhase::Idle => Err(AjpFault::Unrequested),
             AjpPhase::Ended => Err(AjpFault::AfterEnd),
             _ if byte != TO_SERVER[0] => Err(AjpFault::Magic),
             _ => Ok(()),
@@ -306,7 +306,7 @@ impl ResponseDecoder {
             }
             (codes::SEND_HEADERS, AjpPhase::Body) => Err(AjpFault::HeadersRepeated),
             (codes::SEND_BODY_CHUNK..=codes::GET_BODY_CHUNK | codes::CPONG, _) => {
-                Err(AjpFault::Unasked)
+                Err(AjpFault::Unrequested)
             }
             _ => Err(AjpFault::Code),
         }

@@ -155,10 +155,10 @@ fn the_order_is_kept() {
     refuse(&[NO_FIELDS, END, NO_FIELDS], AjpFault::AfterEnd);
     refuse(&[NO_FIELDS, END, b"A"], AjpFault::AfterEnd);
     refuse(&[NO_FIELDS, END, &CPONG], AjpFault::AfterEnd);
-    refuse(&[&CPONG], AjpFault::Unasked);
-    refuse(&[NO_FIELDS, &CPONG], AjpFault::Unasked);
+    refuse(&[&CPONG], AjpFault::Unrequested);
+    refuse(&[NO_FIELDS, &CPONG], AjpFault::Unrequested);
     let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
-    assert_eq!(decoder.feed(NO_FIELDS), Err(AjpFault::Unasked));
+    assert_eq!(decoder.feed(NO_FIELDS), Err(AjpFault::Unrequested));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_ping_is_answered_by_a_pong_and_nothing_else() {
         decoder.begin_ping();
         let seen = decode_pieces(&mut decoder, pieces);
         assert_eq!(seen.events, [ReceivedEvent::Other(AjpEvent::Pong)]);
-        assert_eq!(decoder.feed(b"A"), Err(AjpFault::Unasked));
+        assert_eq!(decoder.feed(b"A"), Err(AjpFault::Unrequested));
     });
     for wire in [NO_FIELDS, END, b"AB\0\x02\x09\0"] {
         let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);

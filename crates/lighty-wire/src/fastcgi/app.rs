@@ -17,7 +17,7 @@ use super::{
 pub const PARAMS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Maximum bytes of content of `FCGI_GET_VALUES`.
-pub const ASKED_BYTES_MAX: u16 = 1024;
+pub const MANAGEMENT_BYTES_MAX: u16 = 1024;
 
 /// Bytes of content of `FCGI_BEGIN_REQUEST`.
 const BEGIN_LEN: u16 = 8;
@@ -221,7 +221,7 @@ impl RequestDecoder {
         if header.kind != RecordType::GetValues as u8 {
             return Ok(RequestRecordKind::UnknownManagement(header.kind));
         }
-        if header.content_len > ASKED_BYTES_MAX {
+        if header.content_len > MANAGEMENT_BYTES_MAX {
             return Err(FastcgiFault::ManagementTooLarge);
         }
         self.content.clear();

@@ -205,6 +205,6 @@ fn parameters_and_questions_have_limits() {
         let input = record(RecordType::GetValues, 0, &vec![0; len]);
         decode_pieces(&mut RequestDecoder::new(), &[&input]).fault
     };
-    assert_eq!(ask(usize::from(ASKED_BYTES_MAX)), None);
-    assert_eq!(ask(usize::from(ASKED_BYTES_MAX) + 2), Some(FastcgiFault::ManagementTooLarge));
+    assert_eq!(ask(usize::from(MANAGEMENT_BYTES_MAX)), None);
+    assert_eq!(ask(usize::from(MANAGEMENT_BYTES_MAX) + 2), Some(FastcgiFault::ManagementTooLarge));
 }

@@ -13,12 +13,12 @@ fn every_case_in_every_cut() {
 /// The result, in the words of the corpus with all its keys. If a head is complete before the last
 /// piece, bytes that have not arrived yet count as left over.
 fn run(case: &Case, pieces: &[&[u8]]) -> String {
-    let asked = asked(&case.options);
+    let method = request_method(&case.options);
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut buf, mut head) = (Vec::new(), ResponseHead::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
-        match parse_response(&buf, asked, &ResponseLimits::default(), &mut head) {
+        match parse_response(&buf, method, &ResponseLimits::default(), &mut head) {
             Ok(Head::Partial) => {}
             Ok(Head::Complete { consumed }) => return describe(&head, total - consumed),
             Err(fault) => return format!("refuse {}", fault.slug()),
@@ -48,7 +48,7 @@ fn describe(head: &ResponseHead, rest: usize) -> String {
     )
 }
 
-fn asked(options: &[String]) -> Option<Method> {
+fn request_method(options: &[String]) -> Option<Method> {
     let [name] = options else { return Some(Method::Get) };
     Some(Method::from_bytes(name.as_bytes()).expect("an option is a method"))
 }

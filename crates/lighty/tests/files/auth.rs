@@ -218,8 +218,8 @@ fn an_error_handler_keeps_the_challenge_and_restarts_ask_once() {
     let answer = server.get("/private/none");
     assert_eq!((answer.status, answer.text()), (401, "sorry"));
     assert_eq!(challenges(&answer).len(), 1);
-    let asked = curl(&server, &["--digest", "-u", "kim:secret"], "/private/none");
-    assert_eq!(asked, ("200".to_owned(), "front".to_owned()));
+    let response = curl(&server, &["--digest", "-u", "kim:secret"], "/private/none");
+    assert_eq!(response, ("200".to_owned(), "front".to_owned()));
 }
 
 #[test]
@@ -261,9 +261,9 @@ fn server_with_slow_hashes(lines: &str) -> Server {
 fn what_was_right_is_not_hashed_again_for_its_time() {
     for (lines, is_kept) in [("", true), ("auth.cache = ( \"max-age\" => 1 )", false)] {
         let server = server_with_slow_hashes(lines);
-        let cost = |asked: usize| {
+        let cost = |count: usize| {
             let before = server.cpu_time();
-            for _ in 0..asked {
+            for _ in 0..count {
                 assert_eq!(server.get_with("/private/a", KIM).status, 200);
             }
             server.cpu_time() - before

@@ -208,13 +208,13 @@ fn with_names(setup: Setup, count: u32) -> Setup {
 
 #[test]
 fn a_listing_whose_client_has_left_is_given_up() {
-    const ASKED: u32 = 20;
+    const REQUESTS: u32 = 20;
     let setup = listed().config("dir-listing.max-concurrent = 1");
     let server = with_names(setup, 20_000).start();
     let before = server.cpu_time();
     assert_eq!(server.get("/long/").status, 200);
     let one = server.cpu_time() - before;
-    for _ in 0..ASKED {
+    for _ in 0..REQUESTS {
         let mut client = server.connect();
         client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
         client.reset();
@@ -222,7 +222,7 @@ fn a_listing_whose_client_has_left_is_given_up() {
     // The server handles this request after all of them.
     assert_eq!(server.get("/long/").status, 200);
     let all = server.cpu_time() - before;
-    assert!(all < one * (2 + ASKED / 2), "{one:?} for one, {all:?} for all");
+    assert!(all < one * (2 + REQUESTS / 2), "{one:?} for one, {all:?} for all");
 }
 
 #[test]

@@ -8,15 +8,8 @@ use super::files::{TextFile, all_files};
 const SAME_NAME_MAX: usize = 4;
 
 /// Names that more types have, and the number of their types. The numbers may only decrease.
-const EXCEPTIONS: &[(&str, usize)] = &[
-    ("Asked", 5),
-    ("Entry", 5),
-    ("Kind", 5),
-    ("List", 5),
-    ("Row", 5),
-    ("State", 9),
-    ("Waiting", 5),
-];
+const EXCEPTIONS: &[(&str, usize)] =
+    &[("Entry", 5), ("Kind", 5), ("List", 5), ("Row", 5), ("State", 9), ("Waiting", 5)];
 
 #[test]
 fn type_names_say_their_kind() {

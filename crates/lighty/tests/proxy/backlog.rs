@@ -59,7 +59,7 @@ fn gated() -> (Backend, Gate) {
 }
 
 /// Waits until the backend has received `count` requests.
-fn await_asked(backend: &Backend, count: usize) {
+fn await_requests(backend: &Backend, count: usize) {
     let there = || backend.requests().len() >= count;
     assert!(wait_until(SOON, there), "{} of {count} requests came", backend.requests().len());
 }
@@ -148,7 +148,7 @@ fn first_come_is_first_served() {
         clients.push(ask(&server, &format!("/{index}")));
         // So that they arrive in this order.
         match index {
-            0 => await_asked(&backend, 1),
+            0 => await_requests(&backend, 1),
             _ => await_backlogged(&server, index),
         }
     }
@@ -169,7 +169,7 @@ fn a_lower_class_goes_first() {
                  $HTTP[\"url\"] =^ \"/later/\" { proxy-core.backlog-class = 2 }";
     let server = front(&backend, lines);
     let mut clients = vec![ask(&server, "/first")];
-    await_asked(&backend, 1);
+    await_requests(&backend, 1);
     for target in ["/later/1", "/later/2", "/now/1", "/now/2"] {
         clients.push(ask(&server, target));
         await_backlogged(&server, clients.len() - 1);
@@ -189,7 +189,7 @@ fn the_backlog_holds_its_length_and_not_one_more() {
     let lines = format!("proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = {LENGTH}");
     let server = front(&backend, &lines);
     let mut clients = vec![ask(&server, "/busy")];
-    await_asked(&backend, 1);
+    await_requests(&backend, 1);
     for index in 0..LENGTH {
         clients.push(ask(&server, &format!("/{index}")));
     }
@@ -213,7 +213,7 @@ fn without_a_backlog_a_full_pool_is_a_503() {
     let lines = "proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = 0";
     let server = front(&backend, lines);
     let mut busy = ask(&server, "/busy");
-    await_asked(&backend, 1);
+    await_requests(&backend, 1);
     assert_eq!(server.get("/x").status, 503);
     gate.open(2);
     assert_eq!(busy.response().status, 200);
@@ -226,7 +226,7 @@ fn waiting_ends_on_time() {
     let lines = "proxy-core.max-pool-size = 1\nproxy-core.backlog-timeout = \"500ms\"";
     let server = front(&backend, lines);
     let mut busy = ask(&server, "/busy");
-    await_asked(&backend, 1);
+    await_requests(&backend, 1);
     let start = Stopwatch::start(&server);
     let response = ask(&server, "/x").response();
     let (elapsed, took) = (start.elapsed(), start.took());
@@ -245,7 +245,7 @@ fn who_leaves_while_waiting_gives_its_place_up() {
     let lines = "proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = 2";
     let server = front(&backend, lines);
     let mut busy = ask(&server, "/busy");
-    await_asked(&backend, 1);
+    await_requests(&backend, 1);
     for round in 0..20 {
         let waiting = [ask(&server, "/left"), ask(&server, "/left")];
         // Both wait once a third is refused.

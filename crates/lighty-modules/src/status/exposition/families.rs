@@ -192,7 +192,7 @@ fn server(facts: &Facts) -> Vec<Family> {
             "lighty_workers_missing",
             Kind::Gauge,
             "Workers that did not report within a second; their figures are not in these.",
-            (facts.asked.workers.saturating_sub(facts.reports().len())) as f64,
+            (facts.input.workers.saturating_sub(facts.reports().len())) as f64,
         ),
         Family::single(
             "lighty_series_overflows",
@@ -233,7 +233,7 @@ fn process(facts: &Facts) -> Vec<Family> {
             "process_start_time_seconds",
             Kind::Gauge,
             "When the server was started, in seconds since 1970.",
-            facts.asked.started_s as f64,
+            facts.input.started_s as f64,
         ),
     ]
 }

@@ -35,7 +35,7 @@ pub(super) struct Liveness {
     wait_ms: u64,
     heard_ms: u64,
     /// Time of the last PING, unless bytes have arrived since then.
-    asked_ms: Option<u64>,
+    pinged_ms: Option<u64>,
 }
 
 impl Liveness {
@@ -46,14 +46,14 @@ impl Liveness {
             timeout_ms: pool.ping_timeout_ms,
             wait_ms: pool.ping_ms,
             heard_ms: now_ms,
-            asked_ms: None,
+            pinged_ms: None,
         }
     }
 
     /// Records that bytes have arrived.
     pub(super) fn hear(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
-        self.asked_ms = None;
+        self.pinged_ms = None;
     }
 
     /// Records that part of a response has arrived.
@@ -64,7 +64,7 @@ impl Liveness {
     /// Returns true if no request may begin before bytes have arrived.
     pub(super) fn is_in_doubt(&self, now_ms: u64) -> bool {
         self.interval_ms > 0
-            && (self.asked_ms.is_some() || self.silent_ms(now_ms) >= self.interval_ms)
+            && (self.pinged_ms.is_some() || self.silent_ms(now_ms) >= self.interval_ms)
     }
 
     fn silent_ms(&self, now_ms: u64) -> u64 {
@@ -76,8 +76,8 @@ impl Liveness {
         if self.interval_ms == 0 {
             return Verdict::Wait(None);
         }
-        if let Some(asked_ms) = self.asked_ms {
-            let waited_ms = now_ms.saturating_sub(asked_ms);
+        if let Some(pinged_ms) = self.pinged_ms {
+            let waited_ms = now_ms.saturating_sub(pinged_ms);
             return match self.timeout_ms.saturating_sub(waited_ms) {
                 0 => Verdict::Gone,
                 left_ms => Verdict::Wait(Some(left_ms)),
@@ -92,7 +92,7 @@ impl Liveness {
 
     /// Records that a PING is sent.
     pub(super) fn ask(&mut self, now_ms: u64) {
-        self.asked_ms = Some(now_ms);
+        self.pinged_ms = Some(now_ms);
         let longer_ms = self.wait_ms.saturating_mul(GROWTH).min(WAIT_MS_MAX);
         self.wait_ms = longer_ms.max(self.interval_ms);
     }

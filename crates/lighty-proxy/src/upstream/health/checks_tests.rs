@@ -26,14 +26,14 @@ fn fastcgi(target: Option<&str>) -> CheckKind {
     CheckKind::Fastcgi { target: target.map(Into::into) }
 }
 
-/// A peer that sends `response` in pieces of `piece` bytes after reading `asked_bytes`.
-fn peer(asked_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHandle<Vec<u8>>) {
+/// A peer that sends `response` in pieces of `piece` bytes after reading `request_bytes`.
+fn peer(request_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let target = Target::Tcp(listener.local_addr().expect("address"));
     let served = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("accept");
         stream.set_nodelay(true).expect("no delay");
-        let mut requested = vec![0; asked_bytes];
+        let mut requested = vec![0; request_bytes];
         stream.read_exact(&mut requested).expect("the question");
         for part in response.chunks(piece) {
             // The checker closes once it has a result.

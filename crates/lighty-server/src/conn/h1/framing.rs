@@ -116,8 +116,8 @@ impl H1Io {
 /// The last chunk, with trailers if the client accepts them (RFC 9110 section 6.5.1).
 pub(super) fn last_chunk(ex: &Exchange, source: &dyn BodyStream) -> Bytes {
     const PLAIN: Bytes = Bytes::from_static(b"0\r\n\r\n");
-    let asked = ex.request.fields.list_contains(Known::Te, "trailers");
-    let Some(trailers) = source.trailers().filter(|_| asked) else { return PLAIN };
+    let accepts_trailers = ex.request.fields.list_contains(Known::Te, "trailers");
+    let Some(trailers) = source.trailers().filter(|_| accepts_trailers) else { return PLAIN };
     let mut last = b"0\r\n".to_vec();
     match encode::push_fields(trailers, &mut last) {
         Ok(()) => {

@@ -359,8 +359,8 @@ impl H2Io {
         at: &StreamRef,
         source: &dyn BodyStream,
     ) -> io::Result<()> {
-        let asked = ex.request.fields.list_contains(Known::Te, "trailers");
-        match source.trailers().filter(|_| asked) {
+        let accepts_trailers = ex.request.fields.list_contains(Known::Te, "trailers");
+        match source.trailers().filter(|_| accepts_trailers) {
             Some(trailers) => {
                 drained(on, at).await?;
                 at.shared.borrow_mut().send_trailers(at.key, trailers)

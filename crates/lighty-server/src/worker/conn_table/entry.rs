@@ -91,7 +91,7 @@ struct Rare {
     loop_waker: Option<Waker>,
     /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
     bucket: Option<Arc<Bucket>>,
-    asked: Option<Asked>,
+    summary: Option<RequestSummary>,
 }
 
 /// A stream of a connection, while it waits.
@@ -100,7 +100,7 @@ struct OpenStream {
     waker: Waker,
     entry: Weak<StreamEntry>,
     /// Summary of its request, kept while the status page may show it.
-    asked: Option<Box<Asked>>,
+    summary: Option<Box<RequestSummary>>,
 }
 
 /// Limit on the bytes kept of a stream's host and target; there may be many streams.
@@ -108,7 +108,7 @@ const STREAM_TEXT_BYTES_MAX: usize = 1024;
 
 /// The latest request of a connection or a stream, for the status page.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RequestSummary {
     pub method: &'static str,
     pub host: Vec<u8>,
     /// The request target as received.
@@ -120,7 +120,7 @@ pub struct Asked {
     pub remote_port: u16,
 }
 
-impl Asked {
+impl RequestSummary {
     fn take(&mut self, request: &Request, text_bytes_max: usize) {
         let text = |bytes: &mut Vec<u8>, from: &[u8]| {
             bytes.clear();
@@ -140,9 +140,9 @@ impl Asked {
 
     /// Summarizes a stream's request.
     pub fn on_stream(request: &Request) -> Self {
-        let mut asked = Self::default();
-        asked.take(request, STREAM_TEXT_BYTES_MAX);
-        asked
+        let mut summary = Self::default();
+        summary.take(request, STREAM_TEXT_BYTES_MAX);
+        summary
     }
 }
 
@@ -200,9 +200,14 @@ impl ConnEntry {
     }
 
     /// Adds another stream to the sweep, which wakes `waker` when it ends the stream's wait.
-    pub fn watch_stream(&self, stream: &Rc<StreamEntry>, waker: Waker, asked: Option<Box<Asked>>) {
+    pub fn watch_stream(
+        &self,
+        stream: &Rc<StreamEntry>,
+        waker: Waker,
+        summary: Option<Box<RequestSummary>>,
+    ) {
         let mut rare = self.rare.borrow_mut();
-        let opened = OpenStream { waker, entry: Rc::downgrade(stream), asked };
+        let opened = OpenStream { waker, entry: Rc::downgrade(stream), summary };
         rare.get_or_insert_default().streams.push(opened);
     }
 
@@ -287,13 +292,13 @@ impl ConnEntry {
     /// Records a request.
     pub fn note(&self, request: &Request) {
         let mut rare = self.rare.borrow_mut();
-        let asked = rare.get_or_insert_default().asked.get_or_insert_default();
-        asked.take(request, usize::MAX);
+        let summary = rare.get_or_insert_default().summary.get_or_insert_default();
+        summary.take(request, usize::MAX);
     }
 
     /// Returns the latest recorded request.
-    pub fn asked(&self) -> Option<Asked> {
-        self.rare.borrow().as_ref()?.asked.clone()
+    pub fn summary(&self) -> Option<RequestSummary> {
+        self.rare.borrow().as_ref()?.summary.clone()
     }
 
     /// Returns the connection's activity: of several streams, that of the oldest with a request.
@@ -316,10 +321,10 @@ impl ConnEntry {
     }
 
     /// Calls `see` with each waiting stream, in order.
-    pub fn for_each_stream(&self, mut see: impl FnMut(Doing, Option<&Asked>)) {
+    pub fn for_each_stream(&self, mut see: impl FnMut(Doing, Option<&RequestSummary>)) {
         for stream in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
             if let Some(entry) = stream.entry.upgrade() {
-                see(Doing::of(&entry), stream.asked.as_deref());
+                see(Doing::of(&entry), stream.summary.as_deref());
             }
         }
     }

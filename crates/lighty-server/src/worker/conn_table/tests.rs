@@ -57,11 +57,11 @@ fn the_longest_idle_make_room_first_and_newcomers_last() {
             let (one, other) = (Stream::from(one), Stream::from(other));
             let conns = ConnTable::default();
             let newcomer = conns.enter(one.shutdown_handle(), "".into(), 10);
-            let asked = conns.enter(other.shutdown_handle(), "".into(), 10);
-            asked.begin_request();
-            conns.wait_idle(&asked, 10);
+            let requesting = conns.enter(other.shutdown_handle(), "".into(), 10);
+            requesting.begin_request();
+            conns.wait_idle(&requesting, 10);
             assert_eq!(conns.reap(1, now_s), 1);
-            assert_eq!(asked.is_closing(), newcomer_stays);
+            assert_eq!(requesting.is_closing(), newcomer_stays);
             assert_eq!(newcomer.is_closing(), !newcomer_stays);
             assert_eq!(conns.reap(2, now_s), 1, "the other one, where nothing else is left");
         }

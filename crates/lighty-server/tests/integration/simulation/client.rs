@@ -15,7 +15,7 @@ use super::verdict;
 use super::wire::Wire;
 
 /// A request of a client, framed, and how far it was sent.
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub(crate) number: u64,
     pub(crate) want: Want,
     pub(crate) is_head: bool,
@@ -37,10 +37,10 @@ pub(crate) struct Asked {
     bytes: Vec<u8>,
 }
 
-impl Asked {
+impl ClientRequest {
     /// Returns the record of a request that HTTP/2 frames: its head counts as one byte.
-    pub(crate) fn on_stream(plan: &Plan) -> Asked {
-        Asked {
+    pub(crate) fn on_stream(plan: &Plan) -> ClientRequest {
+        ClientRequest {
             number: plan.number,
             want: plan.want,
             is_head: plan.is_head(),
@@ -106,15 +106,15 @@ impl Client {
         // A client that reads nothing until all is sent must not request more than buffers hold.
         let is_deaf = self.sim.is_calm && self.manner == Manner::SendsFirst;
         let count = if is_deaf { 1 } else { self.rng.between(1, 5) };
-        let mut asked: Vec<Asked> = (0..count).map(|_| self.think_up()).collect();
+        let mut requests: Vec<ClientRequest> = (0..count).map(|_| self.next_request()).collect();
         let list: Vec<_> =
-            asked.iter().map(|one| (one.number, one.want, one.bytes.len())).collect();
+            requests.iter().map(|one| (one.number, one.want, one.bytes.len())).collect();
         let tasks = self.sim.tasks.borrow().clone();
-        let tasks: Vec<_> = asked.iter().filter_map(|one| tasks.get(&one.number)).collect();
+        let tasks: Vec<_> = requests.iter().filter_map(|one| tasks.get(&one.number)).collect();
         self.sim.event(format_args!("{} {:?}: {list:?} {tasks:?}", self.name, self.manner));
         let mut reader = Reader::new(&self.wire);
         let patience = Duration::from_secs(PATIENCE_S);
-        let talking = self.talk(&mut asked, &mut reader);
+        let talking = self.talk(&mut requests, &mut reader);
         if timeout(patience * 4, talking).await.is_err() {
             let manner = self.manner;
             self.sim.wrong(format_args!("{} {manner:?}: waited without a limit", self.name));
@@ -126,24 +126,24 @@ impl Client {
         for response in &reader.responses {
             self.sim.event(format_args!("{} read {response}", self.name));
         }
-        verdict::judge(&self.sim, &self.name, &asked, &reader, is_left);
+        verdict::judge(&self.sim, &self.name, &requests, &reader, is_left);
     }
 
-    async fn talk(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+    async fn talk(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
         match self.manner {
-            Manner::InTurn => self.in_turn(asked, reader).await,
+            Manner::InTurn => self.in_turn(requests, reader).await,
             Manner::SendsFirst => {
-                for one in asked.iter_mut() {
+                for one in requests.iter_mut() {
                     if !self.send(one).await {
                         break;
                     }
                 }
-                self.read_all(asked, reader).await;
+                self.read_all(requests, reader).await;
             }
             Manner::Pipelines | Manner::HalfCloses => {
-                let heads: Vec<bool> = asked.iter().map(|one| one.is_head).collect();
+                let heads: Vec<bool> = requests.iter().map(|one| one.is_head).collect();
                 let sending = async {
-                    for one in asked.iter_mut() {
+                    for one in requests.iter_mut() {
                         if !self.send(one).await {
                             return;
                         }
@@ -161,15 +161,15 @@ impl Client {
                 };
                 tokio::join!(biased; sending, reading);
             }
-            Manner::Leaves | Manner::Resets => self.leave(asked, reader).await,
-            Manner::StopsSending => self.stop_sending(asked, reader).await,
-            Manner::StopsReading => self.stop_reading(asked, reader).await,
-            Manner::Idles => self.idle(asked, reader).await,
+            Manner::Leaves | Manner::Resets => self.leave(requests, reader).await,
+            Manner::StopsSending => self.stop_sending(requests, reader).await,
+            Manner::StopsReading => self.stop_reading(requests, reader).await,
+            Manner::Idles => self.idle(requests, reader).await,
         }
     }
 
-    async fn in_turn(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
-        for one in asked {
+    async fn in_turn(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
+        for one in requests {
             if self.rng.once_in(3) {
                 sleep(self.rng.ms(0, 2_000)).await;
             }
@@ -182,8 +182,8 @@ impl Client {
         }
     }
 
-    async fn read_all(&self, asked: &[Asked], reader: &mut Reader<'_>) {
-        for one in asked {
+    async fn read_all(&self, requests: &[ClientRequest], reader: &mut Reader<'_>) {
+        for one in requests {
             if !self.read(reader, one.is_head).await {
                 return;
             }
@@ -191,17 +191,17 @@ impl Client {
     }
 
     /// Sends a part, reads a part, and disconnects.
-    async fn leave(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+    async fn leave(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
         let moment = self.rng.ms(0, 3_000);
-        let _ = timeout(moment, self.in_turn(asked, reader)).await;
+        let _ = timeout(moment, self.in_turn(requests, reader)).await;
         self.sim.event(format_args!("{} leaves", self.name));
         if self.manner == Manner::Resets {
             self.wire.reset();
         }
     }
 
-    async fn stop_sending(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
-        let Some((last, before)) = asked.split_last_mut() else { return };
+    async fn stop_sending(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
+        let Some((last, before)) = requests.split_last_mut() else { return };
         self.in_turn(before, reader).await;
         let part = self.rng.below(last.bytes.len() as u64) as usize;
         if self.write(&last.bytes[..part]).await {
@@ -212,8 +212,8 @@ impl Client {
         self.read_to_end(reader, is_known).await;
     }
 
-    async fn stop_reading(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
-        for one in asked.iter_mut() {
+    async fn stop_reading(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
+        for one in requests.iter_mut() {
             let sent = timeout(Duration::from_secs(PATIENCE_S), self.send(one)).await;
             if !sent.unwrap_or(false) {
                 break;
@@ -221,11 +221,11 @@ impl Client {
         }
         // By then the server has given up, unless everything fitted into the buffers.
         sleep(Duration::from_secs(PATIENCE_S)).await;
-        self.read_all(asked, reader).await;
+        self.read_all(requests, reader).await;
     }
 
-    async fn idle(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
-        let Some((last, before)) = asked.split_last_mut() else { return };
+    async fn idle(&self, requests: &mut [ClientRequest], reader: &mut Reader<'_>) {
+        let Some((last, before)) = requests.split_last_mut() else { return };
         self.in_turn(before, reader).await;
         sleep(Duration::from_secs(IDLE_S + 4)).await;
         if !self.wire.is_ended() {
@@ -248,7 +248,7 @@ impl Client {
         }
     }
 
-    async fn send(&self, one: &mut Asked) -> bool {
+    async fn send(&self, one: &mut ClientRequest) -> bool {
         if !self.is_slow && self.rng.once_in(2) {
             let done = self.write(&one.bytes).await;
             one.sent = if done { one.bytes.len() } else { 1 };
@@ -280,7 +280,7 @@ impl Client {
         written.is_ok()
     }
 
-    fn think_up(&self) -> Asked {
+    fn next_request(&self) -> ClientRequest {
         let rng = &self.rng;
         let is_http10 = rng.once_in(6);
         let closes = rng.once_in(8);
@@ -309,7 +309,7 @@ impl Client {
         }
         let head_bytes = bytes.len();
         bytes.extend(body);
-        Asked {
+        ClientRequest {
             number,
             want,
             is_head: method == "HEAD",

@@ -10,7 +10,7 @@ use lighty_wire::http2::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::client::Asked;
+use super::client::ClientRequest;
 use super::h2_end::{H2End, News};
 use super::plan::Plan;
 use super::reader::{End, Response};
@@ -47,7 +47,7 @@ enum Manner {
 /// A request on its stream.
 struct ClientCall {
     plan: Plan,
-    asked: Asked,
+    request: ClientRequest,
     /// When it begins.
     starts_ms: u64,
     key: Option<StreamKey>,
@@ -129,11 +129,11 @@ impl H2Client {
     /// Runs the connection, and judges the responses.
     pub(crate) async fn run(mut self) {
         let count = self.rng.between(1, 5);
-        self.calls = (0..count).map(|_| self.think_up()).collect();
-        let summary = |call: &ClientCall| (call.asked.number, call.asked.want);
+        self.calls = (0..count).map(|_| self.next_request()).collect();
+        let summary = |call: &ClientCall| (call.request.number, call.request.want);
         let list: Vec<_> = self.calls.iter().map(summary).collect();
         let tasks = self.sim.tasks.borrow().clone();
-        let task_of = |call: &ClientCall| tasks.get(&call.asked.number);
+        let task_of = |call: &ClientCall| tasks.get(&call.request.number);
         let tasks: Vec<_> = self.calls.iter().filter_map(task_of).collect();
         self.sim.event(format_args!("{} {:?}: {list:?} {tasks:?}", self.name, self.manner));
         let limit = Duration::from_secs(PATIENCE_S * 4);
@@ -153,13 +153,13 @@ impl H2Client {
         self.judge().await;
     }
 
-    fn think_up(&self) -> ClientCall {
+    fn next_request(&self) -> ClientCall {
         let rng = &self.rng;
         let plan = Plan::new(&self.sim, rng, false);
         let starts_ms = now_ms() + rng.pick(&[0, 0, 1, rng.between(0, 2_000)]);
         let cancels = self.manner == Manner::Cancels && rng.once_in(2);
         ClientCall {
-            asked: Asked::on_stream(&plan),
+            request: ClientRequest::on_stream(&plan),
             plan,
             starts_ms,
             key: None,
@@ -317,10 +317,10 @@ impl H2Client {
                     "{} opens {} for {}",
                     self.name,
                     key.id(),
-                    call.asked.number
+                    call.request.number
                 ));
                 call.key = Some(key);
-                call.asked.sent = 1;
+                call.request.sent = 1;
                 if !ends && call.plan.body.is_empty() {
                     self.end.queue(key, &[], true);
                 }
@@ -333,7 +333,7 @@ impl H2Client {
     fn cancel(&mut self, nth: usize) {
         let call = &mut self.calls[nth];
         let Some(key) = call.key else { return };
-        self.sim.event(format_args!("{} cancels {}", self.name, call.asked.number));
+        self.sim.event(format_args!("{} cancels {}", self.name, call.request.number));
         self.end.machine.reset(key, ErrorCode::CANCEL);
         self.end.wire.note_reset();
         self.end.release(key);
@@ -361,9 +361,9 @@ impl H2Client {
                 return;
             }
             call.queued += step;
-            let (number, queued) = (call.asked.number, call.queued);
+            let (number, queued) = (call.request.number, call.queued);
             self.sim.event(format_args!("{} queued {queued} bytes of {number}", self.name));
-            call.asked.sent = 1 + call.queued;
+            call.request.sent = 1 + call.queued;
             if ends && call.is_answered {
                 call.end = Some(StreamEnd::Whole);
             }
@@ -428,7 +428,7 @@ impl H2Client {
             }
             News::Data { key, bytes, ends } => {
                 let Some(call) = self.calls.iter_mut().find(find(key)) else { return };
-                let (number, length) = (call.asked.number, bytes.len());
+                let (number, length) = (call.request.number, bytes.len());
                 self.sim.event(format_args!("{} got {length} bytes of {number}", self.name));
                 call.uncredited += length;
                 if let Some(response) = &mut call.response {
@@ -516,13 +516,13 @@ impl H2Client {
                 (None, Some(_)) if call.is_answered => StreamEnd::Whole,
                 (None, Some(_)) => StreamEnd::Cut,
             };
-            let number = call.asked.number;
+            let number = call.request.number;
             sim.event(format_args!("{name} {number}: {end:?}, then {ended:?}"));
             let mut response = call.response.take();
             if let Some(response) = &mut response {
                 response.end = if end == StreamEnd::Whole { End::Whole } else { End::Reset };
             }
-            verdict::judge_stream(&sim, &call.asked, end, response.as_ref(), conduct)
+            verdict::judge_stream(&sim, &call.request, end, response.as_ref(), conduct)
                 .unwrap_or_else(|text| sim.wrong(format_args!("{name}: {text}")));
         }
     }

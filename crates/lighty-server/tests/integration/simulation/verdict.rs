@@ -4,7 +4,7 @@ use std::io::Read;
 
 use lighty_core::{Blame, Fault};
 
-use super::client::Asked;
+use super::client::ClientRequest;
 use super::plan::Want;
 use super::reader::{End, Reader, Response};
 use super::rng::body_of;
@@ -12,20 +12,26 @@ use super::sim::Sim;
 use super::site::{FILES, key_of_file, upload};
 
 /// Judges a connection. `is_left`: the client disconnected by itself.
-pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>, is_left: bool) {
+pub(crate) fn judge(
+    sim: &Sim,
+    name: &str,
+    requests: &[ClientRequest],
+    reader: &Reader<'_>,
+    is_left: bool,
+) {
     let wrong = |text: String| sim.wrong(format_args!("{name}: {text}"));
-    if reader.responses.len() > asked.len() {
-        wrong(format!("{} answers to {} requests", reader.responses.len(), asked.len()));
+    if reader.responses.len() > requests.len() {
+        wrong(format!("{} answers to {} requests", reader.responses.len(), requests.len()));
     }
     if !is_left && !reader.rest().is_empty() {
         wrong(format!("{} bytes that belong to no response", reader.rest().len()));
     }
     // After a response that closes the connection, no further request is served.
     let (mut is_over, mut is_closed) = (false, false);
-    for (index, one) in asked.iter().enumerate() {
+    for (index, one) in requests.iter().enumerate() {
         let Some(response) = reader.responses.get(index) else {
             if !is_left && !is_over {
-                judge_silence(sim, one, &asked[index..]).unwrap_or_else(&wrong);
+                judge_silence(sim, one, &requests[index..]).unwrap_or_else(&wrong);
             }
             if is_closed && sim.ending(one.number).is_some() {
                 wrong(format!("{} was served after the connection's last response", one.number));
@@ -41,7 +47,7 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
             End::Malformed => wrong(format!("{}: malformed: {}", one.number, response.head)),
             End::Closed | End::Reset if is_left => {}
             End::Closed | End::Reset => {
-                judge_cut(sim, one, &asked[index..], response).unwrap_or_else(&wrong);
+                judge_cut(sim, one, &requests[index..], response).unwrap_or_else(&wrong);
             }
         }
         is_closed = response.closes() || response.ends_with_connection;
@@ -80,7 +86,7 @@ pub(crate) enum Conduct {
 /// Judges a request of HTTP/2.
 pub(crate) fn judge_stream(
     sim: &Sim,
-    one: &Asked,
+    one: &ClientRequest,
     end: StreamEnd,
     response: Option<&Response>,
     conduct: Conduct,
@@ -126,7 +132,7 @@ fn judge_cut_stream(sim: &Sim, number: u64, conduct: Conduct) -> Judged {
 }
 
 /// Checks that an upload is stored completely, or not at all if it failed.
-fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
+fn judge_upload(sim: &Sim, one: &ClientRequest) -> Judged {
     let number = one.number;
     let found = std::fs::read(upload(&sim.root, number));
     match found {
@@ -136,7 +142,7 @@ fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
 }
 
 /// Judges a request without a response, on a connection that the server ended.
-fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
+fn judge_silence(sim: &Sim, one: &ClientRequest, rest: &[ClientRequest]) -> Judged {
     // A connection may be closed while it waits for a request, or for the rest of a head from a
     // half-closed client.
     if one.sent < one.head_bytes {
@@ -161,13 +167,18 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
 
 /// Returns true if the response to one of these requests was cut. A reset then destroys bytes that
 /// the client has not read.
-fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
-    let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
-    !sim.is_calm && asked.iter().any(is_cut)
+fn is_cut_in(sim: &Sim, requests: &[ClientRequest]) -> bool {
+    let is_cut = |one: &ClientRequest| sim.ending(one.number).is_some_and(|done| !done.is_complete);
+    !sim.is_calm && requests.iter().any(is_cut)
 }
 
 /// Judges a response that ended early.
-fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], response: &Response) -> Judged {
+fn judge_cut(
+    sim: &Sim,
+    one: &ClientRequest,
+    rest: &[ClientRequest],
+    response: &Response,
+) -> Judged {
     match sim.ending(one.number) {
         Some(_) if response.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
         // More requests followed the one that announced the close.
@@ -180,7 +191,7 @@ fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], response: &Response) -> Jud
 }
 
 /// Judges a response that looks complete.
-fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+fn judge_whole(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     match (response.status, one.want) {
         (200, Want::Backend) => judge_backend(sim, one, response),
         (200 | 206, Want::File { index, range }) => judge_file(one, response, index, range),
@@ -191,7 +202,7 @@ fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     }
 }
 
-fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+fn judge_failure(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     let number = one.number;
     let status = response.status;
     // A head that is overdue gets a response without being read.
@@ -224,7 +235,7 @@ fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     Ok(())
 }
 
-fn judge_backend(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+fn judge_backend(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     let number = one.number;
     if response.field("x-id") != Some(&number.to_string()) {
         return Err(format!("{number}: the response to another: {}", response.head));
@@ -243,7 +254,12 @@ fn judge_backend(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     }
 }
 
-fn judge_file(one: &Asked, response: &Response, index: usize, range: Option<(u64, u64)>) -> Judged {
+fn judge_file(
+    one: &ClientRequest,
+    response: &Response,
+    index: usize,
+    range: Option<(u64, u64)>,
+) -> Judged {
     let (from, length) = match range {
         Some((first, last)) if response.status == 206 => (first, last - first + 1),
         Some(_) if !one.is_http10 && !one.is_head => {

@@ -550,7 +550,7 @@ fn today() -> u64 {
 struct RandomRun<'a> {
     lighttpd: &'a Path,
     seed: u64,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     /// Configurations refused by both servers.
     refused: AtomicUsize,
     failures: Mutex<Vec<ResponseDifference>>,
@@ -584,7 +584,7 @@ fn ask_all(lighttpd: &Path, seed: u64, first: usize, end: usize) -> String {
     let run = RandomRun {
         lighttpd,
         seed,
-        asked: AtomicUsize::new(0),
+        requests: AtomicUsize::new(0),
         refused: AtomicUsize::new(0),
         failures: Mutex::new(Vec::new()),
     };
@@ -619,7 +619,7 @@ impl RandomRun<'_> {
         for _ in 0..ASKS {
             let wish = wish(&mut dice);
             let found = findings(&made, &pair, &wish, known);
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             let Some(first) = found.first() else { continue };
             let kind = format!("{} {}", wish.method, first.what);
             let is_shown = {
@@ -645,10 +645,10 @@ impl RandomRun<'_> {
     /// Formats the findings.
     fn report(self, configurations: usize) -> String {
         let failures = self.failures.into_inner().expect("nobody panicked with it");
-        let (asked, seed) = (self.asked.into_inner(), self.seed);
+        let (requests, seed) = (self.requests.into_inner(), self.seed);
         let (count, refused) = (failures.len(), self.refused.into_inner());
         eprintln!(
-            "{asked} requests, {configurations} configurations, {refused} refused by both, \
+            "{requests} requests, {configurations} configurations, {refused} refused by both, \
              seed {seed}: {count} differ"
         );
         assert!(refused <= configurations / 5, "most configurations have to start");
@@ -659,7 +659,7 @@ impl RandomRun<'_> {
         for failure in &failures {
             let _ = writeln!(report, "{}", failure.replay);
         }
-        report + &format!("{count} of {asked} requests differ")
+        report + &format!("{count} of {requests} requests differ")
     }
 }
 

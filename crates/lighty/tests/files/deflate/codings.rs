@@ -42,9 +42,9 @@ fn every_coding_over_every_kind_of_body() {
         assert_eq!((missing.status, missing.field("Content-Encoding")), (404, Some(coding)));
         assert!(String::from_utf8_lossy(&plain(&missing)).contains("404 Not Found"));
     }
-    for unasked in ["/small.html", "/large.html", "/backend", "/dir/"] {
-        let response = server.get(unasked);
-        assert_eq!(response.field("Content-Encoding"), None, "{unasked}");
+    for path in ["/small.html", "/large.html", "/backend", "/dir/"] {
+        let response = server.get(path);
+        assert_eq!(response.field("Content-Encoding"), None, "{path}");
         assert!(response.field("Vary").is_some_and(|vary| vary.contains("Accept-Encoding")));
     }
 }

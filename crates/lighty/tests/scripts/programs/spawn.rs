@@ -340,8 +340,8 @@ fn a_stop_finishes_the_request_and_leaves_nothing_behind() {
     let front = lighty_with(&Listen::Unix(supervisor.socket()), "", lines);
     let mut client = Client::tcp(front.address());
     client.send("GET /x?slow HTTP/1.1\r\nHost: a\r\n\r\n");
-    let is_asked = || supervisor.at("busy").exists();
-    assert!(wait_until(PATIENCE, is_asked), "no worker has the request");
+    let is_busy = || supervisor.at("busy").exists();
+    assert!(wait_until(PATIENCE, is_busy), "no worker has the request");
     assert_eq!(supervisor.stop(Signal::TERM), Some(0));
     assert_eq!(client.response().status, 200, "{}", front.log());
     assert!(workers.iter().all(|pid| !is_there(*pid)), "{workers:?}");

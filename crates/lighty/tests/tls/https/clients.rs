@@ -12,7 +12,7 @@ use super::{curl, site};
 const PROGRAM: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n\
     env | grep -aE '^(SSL_|HTTPS|REQUEST_SCHEME|REMOTE_USER|AUTH_TYPE|HTTP_)' | sort\n";
 
-const ASKED: &str = "ssl.verifyclient.activate = \"enable\"\n\
+const CLIENT_AUTH: &str = "ssl.verifyclient.activate = \"enable\"\n\
     ssl.verifyclient.ca-file = \"@DIR@/staff.pem\"\n\
     ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\"\n\
     ssl.verifyclient.exportcert = \"enable\"\n";
@@ -55,7 +55,7 @@ fn lines_of(text: &str, beginning: &str) -> Vec<String> {
 
 #[test]
 fn without_a_certificate_of_the_authority_there_is_no_connection() {
-    let (authority, server) = with_program(ASKED);
+    let (authority, server) = with_program(CLIENT_AUTH);
     for client in [authority.client(), authority.client().with_tls12()] {
         assert!(ask(&client, &server).is_err());
         let eve = client.clone().with_certificate(authority.path("eve.pem"));
@@ -75,7 +75,7 @@ fn without_a_certificate_of_the_authority_there_is_no_connection() {
 #[test]
 fn clients_without_a_trusted_certificate_are_marked() {
     let (authority, server) =
-        with_program(&format!("{ASKED}ssl.verifyclient.enforce = \"disable\""));
+        with_program(&format!("{CLIENT_AUTH}ssl.verifyclient.enforce = \"disable\""));
     for (file, verdict) in
         [(None, "NONE"), (Some("eve.pem"), "FAILED:"), (Some("jo.pem"), "SUCCESS")]
     {
@@ -96,7 +96,7 @@ fn clients_without_a_trusted_certificate_are_marked() {
 fn a_certificate_stands_for_a_password() {
     let require = |who: &str| {
         format!(
-            "{ASKED}ssl.verifyclient.enforce = \"disable\"\nauth.require = ( \"/\" => (\n\
+            "{CLIENT_AUTH}ssl.verifyclient.enforce = \"disable\"\nauth.require = ( \"/\" => (\n\
              \"method\" => \"extern\", \"realm\" => \"r\", \"require\" => \"{who}\" ) )"
         )
     };
@@ -120,7 +120,7 @@ fn a_certificate_stands_for_a_password() {
 
 #[test]
 fn programs_learn_what_lighttpd_tells_them() {
-    let config = format!("{ASKED}ssl.verifyclient.enforce = \"disable\"");
+    let config = format!("{CLIENT_AUTH}ssl.verifyclient.enforce = \"disable\"");
     let (authority, server) = with_program(&config);
     let Some(setup) = LighttpdPeer::setup("\"mod_openssl\", \"mod_cgi\"") else { return };
     if !std::path::Path::new("/usr/lib/lighttpd/mod_openssl.so").exists() {
@@ -161,7 +161,8 @@ fn programs_learn_what_lighttpd_tells_them() {
 
 #[test]
 fn a_host_that_wants_another_certificate_is_misdirected() {
-    let (authority, server) = with_program(&format!("$HTTP[\"host\"] == \"b.test\" {{ {ASKED} }}"));
+    let (authority, server) =
+        with_program(&format!("$HTTP[\"host\"] == \"b.test\" {{ {CLIENT_AUTH} }}"));
     let mut client = authority.client().connect(server.address(), "a.test");
     for (host, status) in [("a.test", 200), ("b.test", 421), ("a.test", 200)] {
         client.send(format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -191,10 +192,11 @@ fn a_host_that_wants_another_certificate_is_misdirected() {
 #[test]
 fn a_host_that_wants_no_more_than_was_shown_is_served() {
     let host = |name: &str, lines: &str| format!("$HTTP[\"host\"] == \"{name}\" {{ {lines} }}\n");
-    let lax = format!("{ASKED}ssl.verifyclient.enforce = \"disable\"\n");
-    let strangers = ASKED.replace("staff.pem", "strangers.pem");
+    let lax = format!("{CLIENT_AUTH}ssl.verifyclient.enforce = \"disable\"\n");
+    let strangers = CLIENT_AUTH.replace("staff.pem", "strangers.pem");
     let (authority, server) = with_program(
-        &[host("localhost", ASKED), host("lax", &lax), host("strangers", &strangers)].concat(),
+        &[host("localhost", CLIENT_AUTH), host("lax", &lax), host("strangers", &strangers)]
+            .concat(),
     );
     let jo = authority.client().with_certificate(authority.path("jo.pem"));
     let wanted = [("localhost", 200), ("a.test", 200), ("lax", 200), ("strangers", 421)];
@@ -217,7 +219,7 @@ fn a_host_that_wants_no_more_than_was_shown_is_served() {
 #[test]
 fn another_connection_cannot_go_on_with_what_a_host_has_not_seen() {
     let (authority, server) =
-        with_program(&format!("$HTTP[\"host\"] == \"localhost\" {{ {ASKED} }}"));
+        with_program(&format!("$HTTP[\"host\"] == \"localhost\" {{ {CLIENT_AUTH} }}"));
     let config = authority.client().config();
     let first = lighty_testkit::tls::connect(&config, server.address(), "a.test").expect("shaken");
     let mut first = lighty_testkit::client::Client::over_tls(first);
@@ -233,7 +235,7 @@ fn another_connection_cannot_go_on_with_what_a_host_has_not_seen() {
 fn conditions_that_no_handshake_knows_are_warned_of() {
     let of = |condition: &str| {
         let setup = lighty!().config(&format!(
-            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{condition} {{\n{ASKED}}}"
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{condition} {{\n{CLIENT_AUTH}}}"
         ));
         let authority = Authority::new(setup.directory());
         authority.issue("a.pem", &["a.test"]);
@@ -264,7 +266,7 @@ fn certificates_that_are_asked_for_without_an_authority_are_reported_once() {
 #[test]
 fn a_list_of_revoked_certificates_that_is_none_does_not_start() {
     let setup = lighty!().config(&format!(
-        "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{ASKED}\
+        "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{CLIENT_AUTH}\
          ssl.verifyclient.ca-crl-file = \"@DIR@/crl.pem\""
     ));
     let authority = Authority::new(setup.directory());

@@ -8,7 +8,7 @@ use lighty_testkit::tls::Authority;
 use super::site;
 
 /// Configuration that requests a client certificate.
-const ASKED: &str = "ssl.verifyclient.activate = \"enable\"\n\
+const CLIENT_AUTH: &str = "ssl.verifyclient.activate = \"enable\"\n\
     ssl.verifyclient.ca-file = \"@DIR@/ca.pem\"\n\
     ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\"\n\
     ssl.verifyclient.exportcert = \"enable\"\n";
@@ -60,7 +60,7 @@ fn backends_are_told_in_their_protocols_words() {
     ] {
         let backend = gateway.telling_variables();
         let (authority, setup) = site(&format!(
-            "{ASKED}proxy-core.protocol = \"{protocol}\"\nproxy-core.backends = ( \"{}\" )",
+            "{CLIENT_AUTH}proxy-core.protocol = \"{protocol}\"\nproxy-core.backends = ( \"{}\" )",
             backend.address()
         ));
         let server = setup.start();
@@ -75,7 +75,7 @@ fn backends_are_told_in_their_protocols_words() {
 #[test]
 fn scripts_and_pages_are_told() {
     let (authority, setup) = site(&format!(
-        "{ASKED}server.modules += ( \"mod_magnet\", \"mod_ssi\" )\nssi.extension = ( \".shtml\" )\n\
+        "{CLIENT_AUTH}server.modules += ( \"mod_magnet\", \"mod_ssi\" )\nssi.extension = ( \".shtml\" )\n\
          $HTTP[\"url\"] == \"/lua\" {{ magnet.attract-raw-url-to = ( \"@DIR@/told.lua\" ) }}"
     ));
     let script = "local r = lighty.r\n\

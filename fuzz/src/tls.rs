@@ -131,10 +131,10 @@ fn greet(input: &[u8], step: usize) -> (Option<String>, String) {
     if let Some(name) = &server_name {
         assert_eq!(*name, name.to_ascii_lowercase());
     }
-    (server_name, words(&outcome))
+    (server_name, describe(&outcome))
 }
 
-fn words(outcome: &Result<TlsInfo, HandshakeFault>) -> String {
+fn describe(outcome: &Result<TlsInfo, HandshakeFault>) -> String {
     match outcome {
         Ok(info) => format!("{} {}", info.version, info.cipher),
         // As many bytes as had come.

@@ -28,7 +28,7 @@ pub(crate) const RETRY_S: i64 = 10;
 /// Seconds for which a name is admitted; a later order requires another question.
 const ADMITTED_S: i64 = 3_600;
 
-/// Maximum number of names that have not been asked about yet.
+/// Maximum number of names that await a first request to the server.
 const WAITING_MAX: usize = 64;
 
 /// Options of certificates on demand.
@@ -58,9 +58,9 @@ fn covers(names: &[String], name: &str) -> bool {
 /// State of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AdmissionState {
-    /// Not asked yet.
+    /// No request was sent yet.
     New,
-    /// The server is being asked.
+    /// A request to the server is under way.
     Pending,
     /// It may have a certificate.
     Admitted {

@@ -7,7 +7,7 @@ use instant_acme::{Error, Problem};
 use lighty_io::tls::TlsError;
 
 /// Maximum number of characters of an authority's message in the log.
-const WORDS_MAX: usize = 500;
+const TEXT_CHARS_MAX: usize = 500;
 
 /// Reason why an order failed.
 #[derive(Debug)]
@@ -90,5 +90,5 @@ fn write_problem(f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
 
 /// Removes control characters, which could forge a line of the log.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TEXT_CHARS_MAX).collect()
 }

@@ -19,7 +19,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons, in the order of [`WORDS`](Self::WORDS).
+    /// All reasons, in the order of [`NAMES`](Self::NAMES).
     pub const ALL: [Self; 5] = [
         Self::Unspecified,
         Self::KeyCompromise,
@@ -29,7 +29,7 @@ impl Reason {
     ];
 
     /// Their names on the command line.
-    pub const WORDS: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 5] = [
         "unspecified",
         "key-compromise",
         "affiliation-changed",
@@ -39,7 +39,7 @@ impl Reason {
 
     /// The reason with this name.
     pub fn parse(word: &str) -> Option<Self> {
-        Self::WORDS.iter().position(|known| *known == word).map(|at| Self::ALL[at])
+        Self::NAMES.iter().position(|known| *known == word).map(|at| Self::ALL[at])
     }
 
     /// `None` for unspecified: RFC 5280 recommends omitting it.
@@ -59,8 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_have_words() {
-        for (reason, word) in Reason::ALL.into_iter().zip(Reason::WORDS) {
+    fn reasons_have_names() {
+        for (reason, word) in Reason::ALL.into_iter().zip(Reason::NAMES) {
             assert_eq!(Reason::parse(word), Some(reason));
         }
         assert_eq!(Reason::parse("hold"), None);

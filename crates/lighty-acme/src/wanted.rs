@@ -29,8 +29,8 @@ pub enum CertificateSpecError {
     NoDot(String),
     /// Neither the name of an authority nor a URL.
     #[error(
-        "\"{0}\" is neither an https:// URL nor one of {words}",
-        words = Issuer::words().collect::<Vec<_>>().join(", ")
+        "\"{0}\" is neither an https:// URL nor one of {issuer_names}",
+        issuer_names = Issuer::issuer_names().collect::<Vec<_>>().join(", ")
     )]
     Issuer(String),
     /// Not a URL.
@@ -98,7 +98,7 @@ impl Issuer {
     ];
 
     /// Names of the known authorities.
-    pub fn words() -> impl Iterator<Item = &'static str> {
+    pub fn issuer_names() -> impl Iterator<Item = &'static str> {
         Self::KNOWN.iter().map(|(word, ..)| *word)
     }
 
@@ -150,11 +150,11 @@ pub enum ChallengeKind {
 }
 
 impl ChallengeKind {
-    /// All methods, in the order of [`WORDS`](Self::WORDS).
+    /// All methods, in the order of [`NAMES`](Self::NAMES).
     pub const ALL: [Self; 3] = [Self::Http01, Self::TlsAlpn01, Self::Dns01];
 
     /// Their names in configurations.
-    pub const WORDS: &'static [&'static str] = &["http-01", "tls-alpn-01", "dns-01"];
+    pub const NAMES: &'static [&'static str] = &["http-01", "tls-alpn-01", "dns-01"];
 
     /// Its name.
     pub fn word(self) -> &'static str {

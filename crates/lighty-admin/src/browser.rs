@@ -38,7 +38,7 @@ pub fn open(url: Option<String>, say: Say) {
     }
     let reported = url.clone();
     let started = thread::Builder::new().name("browser".to_owned()).spawn(move || {
-        if !openers().iter().any(|words| opens(words, &url)) {
+        if !openers().iter().any(|arguments| opens(arguments, &url)) {
             not_opened("no browser found", &url, say);
         }
     });
@@ -66,25 +66,25 @@ fn obstacle() -> Option<&'static str> {
 fn openers() -> Vec<Vec<String>> {
     let chosen = env::var("BROWSER").unwrap_or_default();
     let lines = chosen.split(':').chain(OPENERS);
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    lines.map(words).filter(|words| !words.is_empty()).collect()
+    let arguments = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    lines.map(arguments).filter(|arguments| !arguments.is_empty()).collect()
 }
 
 /// Runs a program until it ends. False if it cannot be started or fails at once.
-fn opens(words: &[String], url: &str) -> bool {
+fn opens(arguments: &[String], url: &str) -> bool {
     let deadline = Deadline::after(FAILS_WITHIN);
-    match start(words, url).and_then(|mut child| child.wait()) {
+    match start(arguments, url).and_then(|mut child| child.wait()) {
         Ok(status) => status.success() || deadline.is_over(),
         Err(_) => false,
     }
 }
 
-/// Starts a program. `%s` in its words stands for the URL, which else follows them.
-fn start(words: &[String], url: &str) -> io::Result<Child> {
-    let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+/// Starts a program. `%s` in its arguments stands for the URL, which else follows them.
+fn start(arguments: &[String], url: &str) -> io::Result<Child> {
+    let (program, arguments) = arguments.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
-    command.args(words.iter().map(|word| word.replace("%s", url)));
-    if !words.iter().any(|word| word.contains("%s")) {
+    command.args(arguments.iter().map(|word| word.replace("%s", url)));
+    if !arguments.iter().any(|word| word.contains("%s")) {
         command.arg(url);
     }
     // A process group of its own: Ctrl-C ends the server and not the browser.

@@ -52,8 +52,8 @@ impl Known {
         opened.or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             kind => {
-                let words = format!("{}: {}", path.display(), os_text(&error));
-                Err(CertificateError::Store(io::Error::new(kind, words)))
+                let message = format!("{}: {}", path.display(), os_text(&error));
+                Err(CertificateError::Store(io::Error::new(kind, message)))
             }
         })
     }

@@ -63,7 +63,7 @@ fn fill(ex: &mut Exchange, sample: &SampleRequest<'_>) -> io::Result<()> {
     let wrong = |fault: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {fault}", sample.target))
     };
-    ex.set_target(sample.target.as_bytes()).map_err(|fault| wrong(&fault.words()))?;
+    ex.set_target(sample.target.as_bytes()).map_err(|fault| wrong(&fault.message()))?;
     let request = &mut ex.request;
     request.method = Method::from_bytes(sample.method.as_bytes());
     request.scheme = sample.scheme;

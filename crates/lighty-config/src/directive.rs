@@ -35,7 +35,7 @@ pub enum Kind {
         /// Maximum.
         max: i64,
     },
-    /// One of these words.
+    /// One of these choices.
     Choice(&'static [&'static str]),
     /// `( "a", "b" )`
     List,
@@ -53,9 +53,9 @@ impl Kind {
             Kind::Bool => "\"enable\" or \"disable\"".into(),
             Kind::Int { min, max: i64::MAX } => format!("number from {min}"),
             Kind::Int { min, max } => format!("number from {min} to {max}"),
-            Kind::Choice(words) => {
-                let words: Vec<String> = words.iter().map(|w| format!("\"{w}\"")).collect();
-                format!("one of {}", words.join(", "))
+            Kind::Choice(choices) => {
+                let choices: Vec<String> = choices.iter().map(|w| format!("\"{w}\"")).collect();
+                format!("one of {}", choices.join(", "))
             }
             Kind::List => "list of strings".into(),
             Kind::Map => "map of strings".into(),
@@ -151,14 +151,14 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, kind, parse, move |s, v| set(s, *v))
     }
 
-    /// Creates a directive with one of several words; the setter gets the index.
+    /// Creates a directive with one of several choices; the setter gets the index.
     pub fn choice(
         name: &'static str,
-        words: &'static [&'static str],
+        choices: &'static [&'static str],
         set: impl Fn(&mut S, usize) + Copy + Send + Sync + 'static,
     ) -> Self {
-        let parse = move |value: &Value, _: &CompileCtx| parse_choice(value, words);
-        Directive::parsed(name, Kind::Choice(words), parse, move |s, v| set(s, *v))
+        let parse = move |value: &Value, _: &CompileCtx| parse_choice(value, choices);
+        Directive::parsed(name, Kind::Choice(choices), parse, move |s, v| set(s, *v))
     }
 
     /// Creates a directive with a list of texts. Keys of the array are ignored; a single text is a
@@ -253,7 +253,7 @@ impl<S> Directive<S> {
         self
     }
 
-    /// Accepts unknown words with a warning and leaves the setting unchanged, as lighttpd does.
+    /// Accepts unknown choices with a warning and leaves the setting unchanged, as lighttpd does.
     pub fn skips_unknown(mut self) -> Self {
         self.skips_unknown = true;
         self
@@ -270,14 +270,14 @@ impl<S> Directive<S> {
     /// A warning about a text that has no effect in lighttpd, such as the empty one: the previous
     /// value stays.
     pub(crate) fn sets_nothing(&self, value: &Value) -> Option<Reject> {
-        if let (Kind::Choice(words), true, Some(_)) =
+        if let (Kind::Choice(choices), true, Some(_)) =
             (&self.kind, self.skips_unknown, value.as_str().filter(|text| !text.is_empty()))
         {
-            return parse_choice(value, words).err().map(Reject::without_effect);
+            return parse_choice(value, choices).err().map(Reject::without_effect);
         }
         let is_word = match self.kind {
             Kind::Bool => true,
-            Kind::Choice(words) => !words.contains(&""),
+            Kind::Choice(choices) => !choices.contains(&""),
             _ => false,
         };
         (is_word && self.is_from_lighttpd() && value.as_str() == Some(""))
@@ -383,12 +383,12 @@ pub fn parse_string(value: &Value) -> Result<Arc<str>, Reject> {
 /// The nearest number within a range, with a warning, if the number is outside.
 fn clamp(number: i64, range: &RangeInclusive<i64>) -> Option<(i64, Reject)> {
     let nearest = number.clamp(*range.start(), *range.end());
-    let words = if number > nearest {
+    let message = if number > nearest {
         format!("is at most {nearest}, which is used in place of {number}")
     } else {
         format!("is at least {nearest}, which is used in place of {number}")
     };
-    (nearest != number).then(|| (nearest, Reject::new(words)))
+    (nearest != number).then(|| (nearest, Reject::new(message)))
 }
 
 /// Parses a number of a lighttpd directive. A number beyond the range becomes the nearest valid
@@ -424,13 +424,13 @@ pub fn parse_int(value: &Value, range: &RangeInclusive<i64>) -> Result<i64, Reje
     }
 }
 
-/// Parses one of several words; returns its index.
-pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
-    let found = value.as_str().and_then(|text| words.iter().position(|word| *word == text));
+/// Parses one of several choices; returns its index.
+pub fn parse_choice(value: &Value, choices: &[&str]) -> Result<usize, Reject> {
+    let found = value.as_str().and_then(|text| choices.iter().position(|word| *word == text));
     found.ok_or_else(|| {
-        let list: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        let list: Vec<String> = choices.iter().map(|word| format!("\"{word}\"")).collect();
         let reject = Reject::new(format!("must be one of {}", list.join(", ")));
-        let near = |text| nearest(text, words.iter()).or_else(|| abbreviated(text, words));
+        let near = |text| nearest(text, choices.iter()).or_else(|| abbreviated(text, choices));
         match value.as_str().and_then(near) {
             Some(word) => reject.help(format!("did you mean \"{word}\"?")),
             None => reject,
@@ -440,11 +440,11 @@ pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
 
 /// The word that a text abbreviates, ignoring hyphens and case: `leastconn` for `least-connection`.
 #[cold]
-fn abbreviated(text: &str, words: &[&str]) -> Option<String> {
+fn abbreviated(text: &str, choices: &[&str]) -> Option<String> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
     let short = plain(text);
     let begun = |word: &&&str| short.len() >= 4 && plain(word).starts_with(&short);
-    words.iter().find(begun).map(|word| (*word).to_owned())
+    choices.iter().find(begun).map(|word| (*word).to_owned())
 }
 
 /// Parses a list of texts.

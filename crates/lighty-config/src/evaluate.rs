@@ -332,12 +332,12 @@ impl Active {
 
     /// The true blocks in file order, without the global one.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let words = self.bits.iter().enumerate();
-        words.flat_map(|(at, &word)| Ones(word).map(move |bit| at as u32 * 64 + bit))
+        let bits = self.bits.iter().enumerate();
+        bits.flat_map(|(at, &word)| Ones(word).map(move |bit| at as u32 * 64 + bit))
     }
 
-    /// The set as words, for memoising.
-    pub fn words(&self) -> &[u64] {
+    /// The set as 64-bit integers, for memoising.
+    pub fn as_bits(&self) -> &[u64] {
         &self.bits
     }
 
@@ -385,12 +385,12 @@ impl Iterator for Ones {
     }
 }
 
-fn bit(words: &[u64], at: u32) -> bool {
-    words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+fn bit(bits: &[u64], at: u32) -> bool {
+    bits.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
 }
 
-fn set_bit(words: &mut [u64], at: u32) {
-    words[at as usize / 64] |= 1 << (at % 64);
+fn set_bit(bits: &mut [u64], at: u32) {
+    bits[at as usize / 64] |= 1 << (at % 64);
 }
 
 /// An evaluation. Each field is queried once.

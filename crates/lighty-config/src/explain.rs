@@ -181,7 +181,7 @@ fn outcome<S>(
     };
     let is_match = match cond.matcher.is_match(&value, facts) {
         Ok(is_match) => is_match,
-        Err(undecided) => return (ConditionOutcome::Unavailable, undecided.words),
+        Err(undecided) => return (ConditionOutcome::Unavailable, undecided.message),
     };
     let why = format!("{} is {}", cond.field, quote(&value));
     (

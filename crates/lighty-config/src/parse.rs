@@ -681,7 +681,7 @@ impl<'a> Parser<'a, '_> {
     }
 }
 
-/// True for words that begin a statement other than an assignment.
+/// True for keywords that begin a statement other than an assignment.
 fn opens_with(word: &str) -> bool {
     matches!(word, "include" | "include_shell" | "global" | "if") || is_else(word)
 }

@@ -25,7 +25,7 @@ pub(crate) use syntax::ascii_classes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecided {
     /// The pattern and the reason, for the log.
-    pub words: String,
+    pub message: String,
 }
 
 /// A pattern that is not matched in linear time.
@@ -40,11 +40,11 @@ impl Bounded {
     fn compile(source: &str, is_text: bool, means: Means) -> Result<Bounded, BadCondition> {
         let Some(compile) = means.backtracking else { return Err(beyond(source)) };
         let compiled = compile(source, is_text);
-        let engine = compiled.map_err(|(words, at)| {
+        let engine = compiled.map_err(|(reason, at)| {
             // The error is at the last character read.
             let at = at.min(source.len());
             let from = (0..at).rev().find(|from| source.is_char_boundary(*from)).unwrap_or(0);
-            let message = format!("not a regular expression: {words}");
+            let message = format!("not a regular expression: {reason}");
             BadCondition { at: Some(from..at), ..BadCondition::new(message, None) }
         })?;
         Ok(Bounded { engine, source: source.into(), steps: means.steps })
@@ -52,7 +52,7 @@ impl Bounded {
 
     fn find(&self, subject: &[u8], places: &mut Vec<GroupSpan>) -> Result<bool, Undecided> {
         let found = self.engine.find(subject, self.steps, places);
-        found.map_err(|why| Undecided { words: format!("{:?}: {why}", self.source) })
+        found.map_err(|why| Undecided { message: format!("{:?}: {why}", self.source) })
     }
 
     fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {

@@ -14,7 +14,7 @@ use crate::limits::SNAPSHOT_VARIANTS_MAX;
 pub struct SnapshotCache<S> {
     variants: HashMap<Box<[u64]>, Rc<S>, RandomState>,
     /// The last requested set, and its settings.
-    last_words: Vec<u64>,
+    last_bits: Vec<u64>,
     last: Option<Rc<S>>,
     variants_max: usize,
 }
@@ -33,8 +33,8 @@ impl<S> SnapshotCache<S> {
 
     /// Creates a cache that is cleared when it would exceed `variants_max` variants.
     pub fn with_limit(variants_max: usize) -> Self {
-        let (variants, last_words) = (HashMap::default(), Vec::new());
-        SnapshotCache { variants, last_words, last: None, variants_max }
+        let (variants, last_bits) = (HashMap::default(), Vec::new());
+        SnapshotCache { variants, last_bits, last: None, variants_max }
     }
 
     /// Number of variants held.
@@ -51,10 +51,10 @@ impl<S> SnapshotCache<S> {
 impl<S: Clone> SnapshotCache<S> {
     /// The settings for a set of true conditions. Allocates only for a new set.
     pub fn get(&mut self, config: &Config<S>, active: &Active) -> &Rc<S> {
-        if self.last_words != active.words() {
+        if self.last_bits != active.as_bits() {
             self.last = None;
-            self.last_words.clear();
-            self.last_words.extend_from_slice(active.words());
+            self.last_bits.clear();
+            self.last_bits.extend_from_slice(active.as_bits());
         }
         let (variants, variants_max) = (&mut self.variants, self.variants_max);
         self.last.get_or_insert_with(|| lookup(variants, variants_max, config, active))
@@ -67,13 +67,13 @@ fn lookup<S: Clone>(
     config: &Config<S>,
     active: &Active,
 ) -> Rc<S> {
-    if let Some(settings) = variants.get(active.words()) {
+    if let Some(settings) = variants.get(active.as_bits()) {
         return Rc::clone(settings);
     }
     if variants.len() >= variants_max {
         variants.clear();
     }
     let settings = Rc::new(config.settings(active));
-    variants.insert(active.words().into(), Rc::clone(&settings));
+    variants.insert(active.as_bits().into(), Rc::clone(&settings));
     settings
 }

@@ -307,7 +307,7 @@ impl Exchange {
     /// Fails a request because a condition behind its settings cannot be decided.
     #[cold]
     pub(crate) fn fail_undecided(&mut self, undecided: &Undecided) {
-        self.fail_saying(Fault::PatternLimit, &undecided.words);
+        self.fail_saying(Fault::PatternLimit, &undecided.message);
     }
 
     /// Sets a new target (rewriting, error handlers): normalises it and decodes its path.
@@ -409,15 +409,15 @@ impl Exchange {
         let verdict = fault.verdict();
         if let Some(rehearsal) = &self.state.rehearsal {
             let colon = if particulars.is_empty() { "" } else { ": " };
-            rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
+            rehearsal.step(format!("{}{colon}{particulars}", verdict.message));
         }
         if !self.machine.log.wants(level) {
             return;
         }
         let message = if particulars.is_empty() {
-            verdict.words.to_owned()
+            verdict.message.to_owned()
         } else {
-            format!("{}: {particulars}", verdict.words)
+            format!("{}: {particulars}", verdict.message)
         };
         self.log(level, &message);
     }

@@ -47,7 +47,7 @@ pub struct FaultConsequences {
     /// Fate of the connection.
     pub fate: Fate,
     /// Description for the log. Names the directive of the limit that was hit.
-    pub words: &'static str,
+    pub message: &'static str,
 }
 
 /// Reason why a request body could not be read completely.
@@ -108,7 +108,7 @@ impl From<Fault> for FaultReport {
 
 impl From<Undecided> for FaultReport {
     fn from(undecided: Undecided) -> Self {
-        Self::new(Fault::PatternLimit, undecided.words)
+        Self::new(Fault::PatternLimit, undecided.message)
     }
 }
 
@@ -144,11 +144,11 @@ impl Error for FaultReport {
 /// Generates [`Fault`] from its table: blame, response status (0: none can be sent any more),
 /// error-log level, fate of the connection, log message.
 macro_rules! faults {
-    ($($fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident, $words:literal;)*) => {
+    ($($fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident, $message:literal;)*) => {
         /// Every fault of a request after its head was parsed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
-            $(#[doc = $words] $fault,)*
+            $(#[doc = $message] $fault,)*
         }
 
         impl Fault {
@@ -163,7 +163,7 @@ macro_rules! faults {
                         status: Status::new($status),
                         level: Level::$level,
                         fate: Fate::$fate,
-                        words: $words,
+                        message: $message,
                     },)*
                 }
             }
@@ -337,7 +337,7 @@ mod tests {
         for fault in Fault::ALL.iter().copied() {
             let verdict = fault.verdict();
             assert_eq!(verdict.status.is_none(), verdict.fate == Fate::Cut, "{fault:?}");
-            assert!(!verdict.words.is_empty());
+            assert!(!verdict.message.is_empty());
         }
     }
 

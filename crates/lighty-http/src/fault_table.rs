@@ -1,20 +1,20 @@
 //! A macro for tables of faults, with one row per fault: variant, name in logs, message.
 
-/// Generates an enum of faults from its table: `ALL`, `slug`, `words`, and the traits of an error.
-/// With a column between name and table, each row begins with a constant of the column's type. A
-/// last row that begins with two dots wraps the faults of another type.
+/// Generates an enum of faults from its table: `ALL`, `slug`, `message`, and the traits of an
+/// error. With a column between name and table, each row begins with a constant of the column's
+/// type. A last row that begins with two dots wraps the faults of another type.
 #[macro_export]
 macro_rules! fault_table {
     (
         $(#[$doc:meta])* $name:ident, $(#[$column_doc:meta])* $column:ident: $type:ident {
-            $($variant:ident = $value:ident, $slug:literal, $words:literal;)*
+            $($variant:ident = $value:ident, $slug:literal, $message:literal;)*
             $(.. $wrapped:ident($inner:ident) = $wrapped_value:ident;)?
         }
     ) => {
         $crate::fault_table! {
             $(#[$doc])*
             $name {
-                $($variant = $slug, $words;)*
+                $($variant = $slug, $message;)*
                 $(.. $wrapped($inner);)?
             }
         }
@@ -32,7 +32,7 @@ macro_rules! fault_table {
     };
     (
         $(#[$doc:meta])* $name:ident {
-            $($variant:ident = $slug:literal, $words:literal;)*
+            $($variant:ident = $slug:literal, $message:literal;)*
             $(.. $wrapped:ident($inner:ident);)?
         }
     ) => {
@@ -40,7 +40,7 @@ macro_rules! fault_table {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the words of each variant document it")]
         pub enum $name {
-            $(#[doc = $words] $variant,)*
+            $(#[doc = $message] $variant,)*
             $(#[doc = concat!("See [`", stringify!($inner), "`].")] $wrapped($inner),)?
         }
 
@@ -59,17 +59,17 @@ macro_rules! fault_table {
 
             /// The message. For an exceeded limit, it contains the limit's name.
             #[must_use]
-            pub const fn words(self) -> &'static str {
+            pub const fn message(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $words,)*
-                    $(Self::$wrapped(fault) => fault.words(),)?
+                    $(Self::$variant => $message,)*
+                    $(Self::$wrapped(fault) => fault.message(),)?
                 }
             }
         }
 
         impl core::fmt::Display for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(self.words())
+                f.write_str(self.message())
             }
         }
 

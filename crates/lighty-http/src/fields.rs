@@ -507,9 +507,9 @@ fn may_end_line(value: &[u8]) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let borrowed = |word: u64| word.wrapping_sub(ONES * (b'\r' as u64 + 1)) & !word;
     let seen = if let Some(last) = value.last_chunk::<8>() {
-        let (words, _) = value.as_chunks::<8>();
-        let words = words.iter().chain([last]);
-        words.fold(0, |seen, &eight| seen | borrowed(u64::from_le_bytes(eight)))
+        let (blocks, _) = value.as_chunks::<8>();
+        let blocks = blocks.iter().chain([last]);
+        blocks.fold(0, |seen, &eight| seen | borrowed(u64::from_le_bytes(eight)))
     } else if let (Some(&first), Some(&last)) = (value.first_chunk(), value.last_chunk::<4>()) {
         let (first, last) = (u32::from_le_bytes(first), u32::from_le_bytes(last));
         borrowed(u64::from(first) | u64::from(last) << 32)

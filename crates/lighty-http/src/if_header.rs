@@ -54,7 +54,7 @@ pub enum IfFault {
 impl IfFault {
     /// The message.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn message(self) -> &'static str {
         match self {
             Self::Syntax => "a malformed If",
             Self::TooMany => "an If of more than 64 conditions",

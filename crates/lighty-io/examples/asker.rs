@@ -35,8 +35,8 @@ struct Tally {
 }
 
 fn main() -> io::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let [address, path, conns, secs] = &words[..] else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, path, conns, secs] = &arguments[..] else {
         return Err(usage("four words are wanted"));
     };
     let conns: usize = conns.parse().map_err(|_| usage("CONNECTIONS is a number"))?;
@@ -49,8 +49,8 @@ fn main() -> io::Result<()> {
 }
 
 fn usage(what: &str) -> io::Error {
-    let words = format!("{what}; usage: asker ADDRESS:PORT PATH CONNECTIONS SECONDS");
-    io::Error::new(io::ErrorKind::InvalidInput, words)
+    let message = format!("{what}; usage: asker ADDRESS:PORT PATH CONNECTIONS SECONDS");
+    io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
 /// Length of a whole response, head included. All responses have it, as only their dates differ.

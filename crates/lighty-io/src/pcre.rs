@@ -27,7 +27,7 @@ const STACK_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPattern {
     /// PCRE2's message, in English.
-    pub words: String,
+    pub message: String,
     /// Offset of the error in the pattern, in bytes.
     pub at: usize,
 }
@@ -39,7 +39,7 @@ pub enum GivenUp {
     #[error("the limit of steps was hit")]
     Steps,
     /// PCRE2's code for any other reason, such as a lack of memory.
-    #[error("{}", words_of(*.0))]
+    #[error("{}", message_of(*.0))]
     Code(i32),
 }
 
@@ -82,7 +82,7 @@ impl Pattern {
             )
         };
         let Some(code) = NonNull::new(code) else {
-            return Err(BadPattern { words: words_of(error), at });
+            return Err(BadPattern { message: message_of(error), at });
         };
         // Fails where memory must not become executable; then matches are interpreted. SAFETY: the
         // code was compiled above and is not shared yet.
@@ -152,7 +152,7 @@ fn is_older(version: &str) -> bool {
 }
 
 /// PCRE2's message for one of its codes.
-fn words_of(code: i32) -> String {
+fn message_of(code: i32) -> String {
     let mut buffer = [0_u8; 256];
     // SAFETY: pointer and length are of the buffer.
     let length = unsafe { sys::pcre2_get_error_message_8(code, buffer.as_mut_ptr(), buffer.len()) };

@@ -13,8 +13,8 @@ pub(crate) const TEXT_BYTES_MAX: usize = 512 << 10;
 /// Maximum name-value pairs for a function of `lighty.c`: each costs a microsecond.
 pub(crate) const PAIRS_MAX: usize = 2048;
 
-/// Maximum words that a function of `lighty.c` makes of a field.
-pub(crate) const WORDS_MAX: usize = 4096;
+/// Maximum tokens that a function of `lighty.c` makes of a field.
+pub(crate) const TOKENS_MAX: usize = 4096;
 
 /// A text from a script. Numbers are converted to texts, as everywhere in Lua.
 pub(crate) struct Text(LuaString);

@@ -15,7 +15,7 @@ use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-use crate::argument::{self, PAIRS_MAX, TEXT_BYTES_MAX, Text, WORDS_MAX};
+use crate::argument::{self, PAIRS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, Text};
 
 /// A function from text to text that returns false for invalid input.
 type Transform = fn(&[u8], &mut Vec<u8>) -> bool;
@@ -136,7 +136,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let Some(text) = Text::first(lua, "header_tokens", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "header_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, token) in tokens::header(&text.bytes()).enumerate() {
-            argument::check_count(lua, "header_tokens", at, ("words", WORDS_MAX))?;
+            argument::check_count(lua, "header_tokens", at, ("words", TOKENS_MAX))?;
             table.raw_set(at + 1, lua.create_string(token)?)?;
         }
         Ok(table)

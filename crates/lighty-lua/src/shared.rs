@@ -59,7 +59,7 @@ pub enum SharedWriteError {
 impl SharedWriteError {
     /// The message; nginx's where it has the case.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn message(self) -> &'static str {
         match self {
             Self::TooLarge => "no memory",
             Self::LongKey => "key too long",
@@ -398,7 +398,7 @@ type ValueOrReason<T> = (Option<T>, Option<&'static str>);
 fn answer<T>(result: SharedWriteResult<T>) -> ValueOrReason<T> {
     match result {
         Ok(value) => (Some(value), None),
-        Err(refusal) => (None, Some(refusal.words())),
+        Err(refusal) => (None, Some(refusal.message())),
     }
 }
 

@@ -207,7 +207,7 @@ fn names() -> Vec<Directive> {
                  can answer the authority, and all use it.",
             )
             .example("acme.store = \"/srv/shared/acme\""),
-        Directive::choice("acme.key-type", KeyType::WORDS, |s, at| {
+        Directive::choice("acme.key-type", KeyType::NAMES, |s, at| {
             own(s).key_type = KeyType::ALL[at]
         })
         .default("p256")
@@ -283,7 +283,7 @@ fn authorities() -> Vec<Directive> {
 
 fn proofs() -> Vec<Directive> {
     vec![
-        Directive::choice("acme.challenge", ChallengeKind::WORDS, |s, at| {
+        Directive::choice("acme.challenge", ChallengeKind::NAMES, |s, at| {
             own(s).challenge = ChallengeKind::ALL[at];
         })
         .default("http-01")

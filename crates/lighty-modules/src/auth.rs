@@ -207,8 +207,8 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
                 Claim::Unfit(NOT_OFFERED)
             }
             Ok(credentials) => Claim::Digest(Box::new(credentials)),
-            Err(Flaw::Unfit(words)) => Claim::Unfit(words),
-            Err(Flaw::Malformed(words)) => Claim::Malformed(words),
+            Err(Flaw::Unfit(message)) => Claim::Unfit(message),
+            Err(Flaw::Malformed(message)) => Claim::Malformed(message),
         };
     }
     Claim::None
@@ -305,8 +305,8 @@ impl Auth {
                 challenge(ex, &rule, &self.cache.nonces, Fault::NotAuthenticated, "", false);
                 return Step::Answered;
             }
-            Claim::Unfit(words) => Verdict::Unfit(words),
-            Claim::Malformed(words) => FaultReport::new(Fault::AuthMalformed, words).into(),
+            Claim::Unfit(message) => Verdict::Unfit(message),
+            Claim::Malformed(message) => FaultReport::new(Fault::AuthMalformed, message).into(),
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
             Claim::Digest(credentials) => self.digest(ex, own, &rule, *credentials).await,
         };
@@ -337,8 +337,8 @@ impl Auth {
                 match admitted {
                     Ok(true) => return grant(ex, rule, &name, scheme),
                     Ok(false) => {
-                        let words = format!("user {} is not among those required", shown(&name));
-                        challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
+                        let message = format!("user {} is not among those required", shown(&name));
+                        challenge(ex, rule, nonces, Fault::BadCredentials, &message, false);
                     }
                     Err(report) => ex.fail_reporting(&report),
                 }
@@ -347,17 +347,17 @@ impl Auth {
                 if own.delay {
                     rest(ex).await;
                 }
-                let words = format!("user {}", shown(&name));
+                let message = format!("user {}", shown(&name));
                 // Password guessing is always logged, even in a quiet subrequest.
                 let quiet = std::mem::take(&mut ex.state.quiet);
-                challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
+                challenge(ex, rule, nonces, Fault::BadCredentials, &message, false);
                 ex.state.quiet = quiet;
             }
             Verdict::Stale => {
                 challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);
             }
-            Verdict::Unfit(words) => {
-                challenge(ex, rule, nonces, Fault::BadCredentials, words, false);
+            Verdict::Unfit(message) => {
+                challenge(ex, rule, nonces, Fault::BadCredentials, message, false);
             }
             Verdict::Failed(report) => ex.fail_reporting(&report),
         }
@@ -428,8 +428,8 @@ impl Auth {
     ) -> Verdict {
         let Some((kind, path)) = own.users() else { return no_users() };
         if kind == Kind::Htpasswd {
-            let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
-            return broken(words).into();
+            let message = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
+            return broken(message).into();
         }
         if credentials.realm != rule.realm.as_bytes() {
             return Verdict::Unfit("the realm is not that of the request");
@@ -588,14 +588,14 @@ fn challenge(
     rule: &Rule,
     nonces: &Nonces,
     fault: Fault,
-    words: &str,
+    message: &str,
     is_stale: bool,
 ) {
     if ex.settings.module::<AuthSettings>().debug {
-        let words = if words.is_empty() { "no credentials" } else { words };
-        ex.log(Level::Notice, &format!("auth.debug: 401: {words}"));
+        let message = if message.is_empty() { "no credentials" } else { message };
+        ex.log(Level::Notice, &format!("auth.debug: 401: {message}"));
     }
-    ex.fail_saying(fault, words);
+    ex.fail_saying(fault, message);
     let realm = digest::quote(&rule.realm);
     for algorithm in &rule.algorithms {
         let now_s = ex.machine.clock.steady_unix_s();

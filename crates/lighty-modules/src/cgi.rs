@@ -240,9 +240,9 @@ async fn read_head(
         });
         let count = more.await.map_err(|error| failure(&error))?;
         if count == 0 {
-            let words = "the program ended without the head of a response";
+            let message = "the program ended without the head of a response";
             talk.complete();
-            return Err(FaultReport::new(Fault::BackendMalformed, words));
+            return Err(FaultReport::new(Fault::BackendMalformed, message));
         }
         while let Head::Complete { consumed } =
             parse_head(talk.pending(), &limits, head).map_err(malformed)?
@@ -253,8 +253,8 @@ async fn read_head(
             }
             interim += 1;
             if interim > INTERIM_MAX {
-                let words = format!("more than {INTERIM_MAX} interim responses");
-                return Err(FaultReport::new(Fault::BackendMalformed, words));
+                let message = format!("more than {INTERIM_MAX} interim responses");
+                return Err(FaultReport::new(Fault::BackendMalformed, message));
             }
             ex.pass_interim(head.status, &head.fields);
         }
@@ -276,7 +276,7 @@ fn follow(ex: &mut Exchange, talk: &Talk) {
 }
 
 fn malformed(fault: CgiFault) -> FaultReport {
-    FaultReport::new(Fault::BackendMalformed, fault.words())
+    FaultReport::new(Fault::BackendMalformed, fault.message())
 }
 
 fn failure(error: &CgiError) -> FaultReport {
@@ -367,8 +367,8 @@ fn hand_over(
     mut head: CgiHead,
 ) -> Result<Step<'static>, FaultReport> {
     let protocol = agreed_protocol(&ex.request.fields, &head).ok_or_else(|| {
-        let words = "101 to another protocol than the client asked for";
-        FaultReport::new(Fault::BackendMalformed, words)
+        let message = "101 to another protocol than the client asked for";
+        FaultReport::new(Fault::BackendMalformed, message)
     })?;
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;

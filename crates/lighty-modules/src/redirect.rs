@@ -126,7 +126,7 @@ fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
         Ok(Applied::Replaced) => {}
         Ok(_) => return Step::Next,
         Err(undecided) => {
-            ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            ex.fail_saying(Fault::PatternLimit, &undecided.message);
             return Step::Answered;
         }
     }

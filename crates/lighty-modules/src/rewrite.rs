@@ -220,7 +220,7 @@ fn round(ex: &mut Exchange, pick: fn(&RewriteSettings) -> &Lists) -> Round {
         Ok(Applied::Replaced) => {}
         Ok(Applied::Keep | Applied::NoMatch) => return Round::Unchanged,
         Err(undecided) => {
-            ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            ex.fail_saying(Fault::PatternLimit, &undecided.message);
             return Round::Failed;
         }
     }
@@ -246,8 +246,8 @@ fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
         return Round::Failed;
     }
     if let Err(fault) = ex.set_target(target) {
-        let words = format!("a rewrite made a URL that is refused: {}", fault.words());
-        ex.log(Level::Notice, &words);
+        let message = format!("a rewrite made a URL that is refused: {}", fault.message());
+        ex.log(Level::Notice, &message);
         ex.fail_status(Status::BAD_REQUEST);
         return Round::Failed;
     }

@@ -130,7 +130,7 @@ async fn serve(
         // Polled before the included parts, which notice the disconnect too and would report it as
         // an error of their own.
         biased;
-        fault = gone(client) => Err(Fatal { fault, words: "while its page was made".into() }),
+        fault = gone(client) => Err(Fatal { fault, message: "while its page was made".into() }),
         made = make(ex, own, &entry, &shared, permits) => made,
     };
     match made {
@@ -142,7 +142,7 @@ async fn serve(
             if fatal.fault == Fault::PageLimit {
                 shared.fail();
             }
-            ex.fail_saying(fatal.fault, &fatal.words);
+            ex.fail_saying(fatal.fault, &fatal.message);
         }
     }
     Step::Answered

@@ -152,7 +152,7 @@ impl Module for TriggerB4Dl {
                 Step::Answered
             }
             Err(undecided) => {
-                ex.fail_saying(Fault::PatternLimit, &undecided.words);
+                ex.fail_saying(Fault::PatternLimit, &undecided.message);
                 Step::Answered
             }
         }
@@ -191,9 +191,9 @@ fn pattern(
 /// A directive for lighttpd's storage of addresses.
 fn place(name: &'static str, kind: Kind, example: &'static str) -> Directive<Settings> {
     let parse = |_: &Value, ctx: &CompileCtx| {
-        let words = "has no effect: the addresses are kept in memory, for all workers; a reload \
+        let message = "has no effect: the addresses are kept in memory, for all workers; a reload \
                      keeps them, a restart forgets them";
-        ctx.note(Reject::new(words));
+        ctx.note(Reject::new(message));
         Ok(())
     };
     Directive::parsed(name, kind, parse, |_: &mut Settings, ()| {})

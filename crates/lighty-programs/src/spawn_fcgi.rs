@@ -98,9 +98,9 @@ fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     privileges::assume_group(&identity).map_err(Refusal::Identity)?;
     if let Some(root) = &options.chroot {
         privileges::enter_chroot(root).map_err(|error| {
-            let words = error.to_string();
-            let words = words.strip_prefix("chroot: ").unwrap_or(&words);
-            let error = io::Error::other(words.to_owned());
+            let message = error.to_string();
+            let message = message.strip_prefix("chroot: ").unwrap_or(&message);
+            let error = io::Error::other(message.to_owned());
             Refusal::Chroot(root.clone(), error)
         })?;
     }
@@ -203,8 +203,8 @@ fn start(
                 let line = format!("{NAME}: child spawned successfully: PID: {pid}\n");
                 let _ = io::stdout().lock().write_all(line.as_bytes());
             }
-            Outcome::Ended(words, its) => {
-                crate::print_error(NAME, &words);
+            Outcome::Ended(message, its) => {
+                crate::print_error(NAME, &message);
                 code = its;
             }
         }

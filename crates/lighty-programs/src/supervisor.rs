@@ -119,7 +119,7 @@ enum ReplaceError {
     #[error("{0}")]
     Start(io::Error),
     /// The new worker ended before it had settled: process id and exit.
-    #[error("the new process {0} {words}", words = worker::words(.1))]
+    #[error("the new process {0} {outcome}", outcome = worker::outcome(.1))]
     Ended(i32, io::Result<Exit>),
     #[error("the supervisor is stopping")]
     Stopping,

@@ -75,8 +75,8 @@ impl Options {
             return Ok(());
         }
         let (columns, _) = self.view.columns();
-        let words = format!("no column \"{wanted}\": there are {}", columns.join(", "));
-        Err(io::Error::other(words))
+        let message = format!("no column \"{wanted}\": there are {}", columns.join(", "));
+        Err(io::Error::other(message))
     }
 }
 

@@ -60,7 +60,7 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
         }
         Err(report) => {
             let logged = upstream.fault_log.log(report.fault, local.clock.mono_ms());
-            let what = report.fault.verdict().words;
+            let what = report.fault.verdict().message;
             let mut report = report.about(what);
             let level = match logged {
                 Logged::No => Level::Debug,

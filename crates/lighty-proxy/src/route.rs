@@ -209,7 +209,7 @@ fn taking<'r>(
     routes.iter().filter(move |route| may_take(route) && takes(route, ex, when))
 }
 
-/// Returns true if an authorizer can only be asked once the file is known. A route that needs no
+/// Returns true if an authorizer can only decide once the file is known. A route that needs no
 /// file must not respond before it.
 fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     if !routes.authorize {
@@ -224,7 +224,7 @@ fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     })
 }
 
-/// Requests that authorizers have permitted; they are not asked again once the file is found.
+/// Requests that authorizers have permitted; they do not decide again once the file is found.
 #[derive(Default)]
 struct Leaves(Vec<Leave>);
 

@@ -110,7 +110,7 @@ pub(crate) fn serve(
         };
         let outcome = serving.run().await;
         if let Err(report) = &outcome {
-            serving.failed_client_span(report.fault.verdict().words);
+            serving.failed_client_span(report.fault.verdict().message);
         }
         serving.leave_client_span();
         *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
@@ -121,8 +121,8 @@ pub(crate) fn serve(
 #[cold]
 fn refuse_raw(ex: &mut Exchange, route: &Route) -> Step<'static> {
     let name = &route.upstream.name;
-    let words = format!("{name} is for whole connections: it belongs into a $SERVER[\"socket\"]");
-    ex.fail_saying(Fault::Internal, &words);
+    let message = format!("{name} is for whole connections: it belongs into a $SERVER[\"socket\"]");
+    ex.fail_saying(Fault::Internal, &message);
     Step::Answered
 }
 
@@ -145,7 +145,7 @@ impl Serving<'_> {
             Box::pin(self.receive_body()).await?;
         }
         let mut call = self.local.take_courier(&self.route.upstream.protocol);
-        call.words.take(self.ex, &self.route)?;
+        call.rewritten.take(self.ex, &self.route)?;
         call.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
@@ -191,15 +191,15 @@ impl Serving<'_> {
                     return self.respond(call, connection);
                 }
                 Err(failure) => {
-                    self.failed_client_span(failure.words());
+                    self.failed_client_span(failure.message());
                     if call.has_met_busy() {
                         self.suspect(&connection);
                     }
                     let unread = self.went_unread(&failure, &call, &connection).await;
                     self.decide(failure, unread, connection, began_ms)?;
-                    let words = std::mem::take(&mut call.words);
+                    let rewritten = std::mem::take(&mut call.rewritten);
                     call.clear();
-                    call.words = words;
+                    call.rewritten = rewritten;
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Serving<'_> {
     ) -> CheckoutRequest<'c> {
         let key = BalanceKey {
             authority: &self.ex.request.authority,
-            target: &call.words.target,
+            target: &call.rewritten.target,
             client: self.ex.request.remote_ip(),
             sticky: sticky::named(self.ex, &self.upstream.spec.balancer),
             random: self.local.random(),
@@ -392,12 +392,12 @@ impl Serving<'_> {
             }
             Err(failed) => failed,
         };
-        let FaultReport { fault, detail: words, .. } = failed.report();
+        let FaultReport { fault, detail: message, .. } = failed.report();
         if failed.is_want() {
             permit.address.count_failure();
             permit.address.health.record_abandoned(began_ms);
         } else {
-            self.local.note_failure(&permit, began_ms, &words);
+            self.local.note_failure(&permit, began_ms, &message);
         }
         if !self.upstream.spec.protocol.is_http() && !failed.is_want() {
             // Its processes are ending; a process with an idle connection would keep the socket
@@ -415,7 +415,7 @@ impl Serving<'_> {
             Fault::BackendRefused if all_down => Fault::BackendsDown,
             other => other,
         };
-        Err(FaultReport::new(fault, format!("backend {}: {words}", permit.address.spec.text)))
+        Err(FaultReport::new(fault, format!("backend {}: {message}", permit.address.spec.text)))
     }
 
     /// Opens a connection, and records how long each part of it took.
@@ -567,7 +567,7 @@ impl Serving<'_> {
 
     fn open(&self, call: &mut UpstreamCall, connection: &Connection) -> Result<(), FaultReport> {
         let backend = &connection.permit.address.spec;
-        let taken = call.words.take_backend(self.ex, &self.route, backend);
+        let taken = call.rewritten.take_backend(self.ex, &self.route, backend);
         taken?;
         let body = &self.upload;
         let framing = match body.announced() {
@@ -577,7 +577,7 @@ impl Serving<'_> {
         };
         let force_http10 =
             matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
-        let (session, words, out) = call.outbox();
+        let (session, rewritten, out) = call.outbox();
         // With TLS, the header was already sent before the handshake.
         if let (None, Some(version)) =
             (&connection.permit.address.tls, self.upstream.spec.proxy_protocol)
@@ -589,7 +589,7 @@ impl Serving<'_> {
         }
         let upstream_request = crate::request::upstream_request::UpstreamRequest {
             ex: self.ex,
-            words,
+            rewritten,
             framing,
             upgrade: self.may_upgrade(connection) && !force_http10,
             keep_alive: self.may_keep_alive(),

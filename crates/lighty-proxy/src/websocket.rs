@@ -91,12 +91,12 @@ struct Handshake {
 /// Reason for refusing a handshake.
 struct HandshakeRefusal {
     status: Status,
-    words: String,
+    message: String,
 }
 
 impl HandshakeRefusal {
-    fn new(status: Status, words: impl Into<String>) -> Self {
-        Self { status, words: words.into() }
+    fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
     }
 }
 
@@ -105,8 +105,8 @@ impl Handshake {
         let fields = &ex.request.fields;
         let version = fields.get_named(b"Sec-WebSocket-Version").unwrap_or_default();
         if !VERSIONS.contains(&version.trim_ascii()) {
-            let words = format!("WebSocket version \"{}\"", version.escape_ascii());
-            return Err(HandshakeRefusal::new(Status::UPGRADE_REQUIRED, words));
+            let message = format!("WebSocket version \"{}\"", version.escape_ascii());
+            return Err(HandshakeRefusal::new(Status::UPGRADE_REQUIRED, message));
         }
         let key = fields.get_named(b"Sec-WebSocket-Key").unwrap_or_default().trim_ascii();
         if !is_key(key) {
@@ -126,7 +126,7 @@ impl Handshake {
 
 #[cold]
 fn refuse(ex: &mut Exchange, refusal: &HandshakeRefusal) -> Step<'static> {
-    ex.log(lighty_core::Level::Notice, &format!("wstunnel.server: {}", refusal.words));
+    ex.log(lighty_core::Level::Notice, &format!("wstunnel.server: {}", refusal.message));
     ex.fail_status(refusal.status);
     if refusal.status == Status::UPGRADE_REQUIRED {
         // RFC 6455 section 4.4, RFC 9110 section 15.5.22.
@@ -171,8 +171,8 @@ fn check_origin(fields: &Fields, origins: &Strings) -> Result<(), HandshakeRefus
     if origins.iter().any(|allowed| is_allowed(allowed)) {
         return Ok(());
     }
-    let words = format!("{} is none of wstunnel.origins", origin.escape_ascii());
-    Err(HandshakeRefusal::new(Status::FORBIDDEN, words))
+    let message = format!("{} is none of wstunnel.origins", origin.escape_ascii());
+    Err(HandshakeRefusal::new(Status::FORBIDDEN, message))
 }
 
 #[cfg(test)]

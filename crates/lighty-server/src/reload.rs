@@ -357,9 +357,9 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
 }
 
 fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> {
-    let words = |problems: Vec<Diagnostic>| problems.into_iter().map(|problem| problem.message);
+    let messages = |problems: Vec<Diagnostic>| problems.into_iter().map(|problem| problem.message);
     let materials = tls::load(next, &present.materials);
-    let materials = materials.map_err(|all| words(all).collect::<Vec<_>>())?;
+    let materials = materials.map_err(|all| messages(all).collect::<Vec<_>>())?;
     let key_log = tls::open_key_log(next.global(), present.key_log.as_ref());
     let key_log = key_log.map_err(|error| vec![error.to_string()])?;
     let tls = Tls { materials: Arc::new(materials), key_log, ..present.clone() };

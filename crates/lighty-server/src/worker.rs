@@ -245,13 +245,13 @@ impl Worker {
             self.machine.sweep_roots();
             self.sender.trim();
             memory::settle();
-            if let Some(words) = self.machine.stat_cache.take_warnings() {
-                self.log(Level::Warning, &format!("server.stat-cache-engine: {words}"));
+            if let Some(message) = self.machine.stat_cache.take_warnings() {
+                self.log(Level::Warning, &format!("server.stat-cache-engine: {message}"));
             }
-            if let Some(words) = self.tls.causes.settle(self.now_s()) {
-                self.log(Level::Notice, &words);
+            if let Some(message) = self.tls.causes.settle(self.now_s()) {
+                self.log(Level::Notice, &message);
             }
-            syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
+            syscall_fallback::take_warnings().for_each(|message| self.log(Level::Warning, message));
             let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.lateness.borrow_mut().note(self.machine.clock.take_late_us());

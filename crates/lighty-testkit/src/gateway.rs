@@ -156,8 +156,8 @@ fn read_scgi(peer: &mut Peer) -> Option<Variables> {
         }
     }
     let head = peer.read_exact(digits.parse::<usize>().expect("a netstring") + 1)?;
-    let words: Vec<&[u8]> = head.split(|byte| *byte == 0).collect();
-    Some(words.chunks_exact(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec())).collect())
+    let parts: Vec<&[u8]> = head.split(|byte| *byte == 0).collect();
+    Some(parts.chunks_exact(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec())).collect())
 }
 
 fn read_uwsgi(peer: &mut Peer) -> Option<Variables> {

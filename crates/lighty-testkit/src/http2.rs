@@ -331,8 +331,8 @@ impl Http2 {
                 let _ = self.try_send_frame(kind::PING, 1, 0, &frame.payload);
             }
             kind::GOAWAY => {
-                let words = String::from_utf8_lossy(&frame.payload[8..]).into_owned();
-                self.goaways.push((frame.number(0), frame.number(4), words));
+                let message = String::from_utf8_lossy(&frame.payload[8..]).into_owned();
+                self.goaways.push((frame.number(0), frame.number(4), message));
             }
             _ => {}
         }

@@ -344,10 +344,10 @@ impl Server {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until the log contains `words`.
-    pub fn await_log(&self, words: &str) {
-        let found = wait_until(Duration::from_secs(30), || self.log().contains(words));
-        assert!(found, "the log does not say {words:?}:\n{}", self.log());
+    /// Waits until the log contains `message`.
+    pub fn await_log(&self, message: &str) {
+        let found = wait_until(Duration::from_secs(30), || self.log().contains(message));
+        assert!(found, "the log does not say {message:?}:\n{}", self.log());
     }
 
     /// Sends a signal.
@@ -499,13 +499,13 @@ fn listener(line: &str, inodes: &BTreeSet<String>) -> Option<SocketAddr> {
     let (address, port) = fields[1].split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     // 32-bit words, each in the byte order of this machine.
-    let words: Option<Vec<[u8; 4]>> = address
+    let groups: Option<Vec<[u8; 4]>> = address
         .as_bytes()
         .chunks(8)
         .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok())
         .map(|word| word.map(u32::to_ne_bytes))
         .collect();
-    let bytes: Vec<u8> = words?.concat();
+    let bytes: Vec<u8> = groups?.concat();
     let ip: IpAddr = match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok()?.into(),
         _ => <[u8; 16]>::try_from(bytes).ok()?.into(),

@@ -299,7 +299,7 @@ pub(crate) enum Cert {
         name: String,
         /// Reason for the revocation
         #[arg(long, value_name = "WORD", default_value = "unspecified",
-              value_parser = clap::builder::PossibleValuesParser::new(Reason::WORDS))]
+              value_parser = clap::builder::PossibleValuesParser::new(Reason::NAMES))]
         reason: String,
     },
     /// Give the accounts with authorities new keys

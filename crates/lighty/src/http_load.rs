@@ -33,8 +33,8 @@ pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> 
     let mut out: Vec<OsString> =
         ["load", "--http-load", "--no-keep-alive", "--same-length"].map(OsString::from).to_vec();
     let (mut starts, mut ends, mut file) = (0, 0, None);
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
+    let mut arguments = arguments.iter();
+    while let Some(word) = arguments.next() {
         let text = word.to_string_lossy();
         if !text.starts_with('-') {
             if file.replace(word.clone()).is_some() {
@@ -53,7 +53,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> 
         let (name, ours, has_value) = found.ok_or(Wrong::Form)?;
         out.extend(ours.iter().map(OsString::from));
         if *has_value {
-            out.push(words.next().ok_or(Wrong::Form)?.clone());
+            out.push(arguments.next().ok_or(Wrong::Form)?.clone());
         }
         starts += usize::from(matches!(*name, "-parallel" | "-rate"));
         ends += usize::from(matches!(*name, "-fetches" | "-seconds"));
@@ -86,11 +86,16 @@ mod tests {
     use super::*;
 
     fn translated(line: &str) -> Result<String, Wrong> {
-        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let joined = |words: Vec<OsString>| {
-            words.iter().skip(4).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let joined = |arguments: Vec<OsString>| {
+            arguments
+                .iter()
+                .skip(4)
+                .map(|word| word.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        translate(&words).map(joined)
+        translate(&arguments).map(joined)
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn pasted(file: FileId, source: &Source, errors: &[u32]) -> Vec<(Diagnostic, Spa
         end_of_last = end;
         let quoted = quoted(&statement);
         let message = format!("`{quoted}` is {} language: lighty reads lighttpd's", language.whose);
-        let help = match condition_of_location(&statement.words) {
+        let help = match condition_of_location(&statement.tokens) {
             Some(condition) => format!("write `{condition} {{ … }}`; {HELP}"),
             None => HELP.to_owned(),
         };
@@ -125,9 +125,9 @@ fn pasted(file: FileId, source: &Source, errors: &[u32]) -> Vec<(Diagnostic, Spa
 
 /// A statement as a message shows it.
 fn quoted(statement: &Statement<'_>) -> String {
-    let words = statement.words.join(" ");
-    let mut text: String = words.chars().take(QUOTED_CHARS_MAX).collect();
-    if text.len() < words.len() {
+    let tokens = statement.tokens.join(" ");
+    let mut text: String = tokens.chars().take(QUOTED_CHARS_MAX).collect();
+    if text.len() < tokens.len() {
         text.push('…');
     }
     match statement.end {
@@ -138,8 +138,8 @@ fn quoted(statement: &Statement<'_>) -> String {
 }
 
 /// Returns the lighttpd condition that is equivalent to an nginx `location`.
-fn condition_of_location(words: &[&str]) -> Option<String> {
-    let (operator, text) = match words {
+fn condition_of_location(tokens: &[&str]) -> Option<String> {
+    let (operator, text) = match tokens {
         ["location", path] if path.starts_with('/') => ("=^", path),
         ["location", "^~", path] => ("=^", path),
         ["location", "=", path] => ("==", path),

@@ -41,11 +41,11 @@ fn heads(page: &mut String) {
     );
     for fault in RequestFault::ALL {
         let status = fault.status();
-        let _ = row(page, fault.slug(), &named(status), fault.words());
+        let _ = row(page, fault.slug(), &named(status), fault.message());
     }
     for fault in UriFault::ALL {
         let fault = RequestFault::from(*fault);
-        let _ = row(page, fault.slug(), &named(fault.status()), fault.words());
+        let _ = row(page, fault.slug(), &named(fault.status()), fault.message());
     }
     page.push('\n');
 }
@@ -58,7 +58,7 @@ fn chunks(page: &mut String) {
          | name | fault |\n|---|---|\n",
     );
     for fault in ChunkFault::ALL {
-        let _ = writeln!(page, "| `{}` | {} |", fault.slug(), fault.words());
+        let _ = writeln!(page, "| `{}` | {} |", fault.slug(), fault.message());
     }
     page.push('\n');
 }
@@ -67,8 +67,8 @@ fn named(status: Status) -> String {
     format!("{status} {}", status.reason())
 }
 
-fn row(page: &mut String, name: &str, status: &str, words: &str) -> std::fmt::Result {
-    writeln!(page, "| `{name}` | {status} | {words} |")
+fn row(page: &mut String, name: &str, status: &str, message: &str) -> std::fmt::Result {
+    writeln!(page, "| `{name}` | {status} | {message} |")
 }
 
 fn faults(page: &mut String) {
@@ -97,7 +97,7 @@ fn faults(page: &mut String) {
         let _ = writeln!(
             page,
             "| {} | {status} | {blame} | {} | {fate} |",
-            verdict.words,
+            verdict.message,
             verdict.level.name()
         );
     }

@@ -175,7 +175,7 @@ pub(crate) fn ascii_classes(pattern: &str) -> String {
     for (kind, range) in parts(pattern) {
         let text = &pattern[range];
         match (kind, text) {
-            (ConstructKind::Class, _) => class_in_words(text, &mut out),
+            (ConstructKind::Class, _) => push_ascii_class(text, &mut out),
             (ConstructKind::Escape, r"\d" | r"\w" | r"\s" | r"\b" | r"\B") => {
                 out.extend(["(?-u:", text, ")"]);
             }
@@ -191,7 +191,7 @@ pub(crate) fn ascii_classes(pattern: &str) -> String {
     out
 }
 
-fn class_in_words(class: &str, out: &mut String) {
+fn push_ascii_class(class: &str, out: &mut String) {
     let inner = class.strip_prefix('[').unwrap_or(class);
     out.push('[');
     let inner = match inner.strip_prefix('^') {

@@ -104,8 +104,8 @@ fn body() -> impl Strategy<Value = String> {
 
 fn request() -> impl Strategy<Value = EvaluatedRequest> {
     let text = || {
-        let words = vec!["a", "b", "c", "A", "a:80", "a:81", "ba", ""];
-        proptest::option::weighted(0.85, prop::sample::select(words))
+        let hosts = vec!["a", "b", "c", "A", "a:80", "a:81", "ba", ""];
+        proptest::option::weighted(0.85, prop::sample::select(hosts))
     };
     let ip = proptest::option::of(prop::sample::select(vec!["10.0.0.1", "10.0.0.3", "::1"]));
     (text(), text(), text(), ip).prop_map(|(host, url, header, ip)| EvaluatedRequest {

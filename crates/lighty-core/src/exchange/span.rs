@@ -118,7 +118,7 @@ impl Span {
 
     /// Describes the span in a sentence, after a duration such as "1.8 s". `{}` stands for the
     /// backend.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Accept => "until the client's first byte",
             Self::Tls => "for the TLS handshake",

@@ -36,7 +36,7 @@ pub fn pass(ex: &Exchange) {
     }
     if core.log_request_handling {
         let by = if ex.state.handler.is_empty() { "the core" } else { ex.state.handler };
-        let fault = ex.state.fault.map_or("", |fault| fault.verdict().words);
+        let fault = ex.state.fault.map_or("", |fault| fault.verdict().message);
         let comma = if fault.is_empty() { "" } else { ", " };
         ex.log(
             Level::Notice,

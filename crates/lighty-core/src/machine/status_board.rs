@@ -66,7 +66,7 @@ impl ConnState {
     }
 
     /// Description of the state.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             ConnState::Idle => "idle",
             ConnState::Head => "read head",

@@ -20,17 +20,17 @@ pub fn fill(response: &mut Response, id: RequestId) {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{code} {reason}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{code} {reason}</h1>\n<p>{words}</p>\n\
+         <h1>{code} {reason}</h1>\n<p>{message}</p>\n\
          <p class=\"id\">Request {id}</p>\n</main>\n</body>\n</html>\n",
         code = status.code(),
         reason = status.reason(),
-        words = words(status),
+        message = message(status),
     );
     response.set_text(status, "text/html; charset=utf-8", page);
 }
 
 /// Explanation of the status for users, with a possible remedy.
-fn words(status: Status) -> &'static str {
+fn message(status: Status) -> &'static str {
     match status.code() {
         400 => "The server does not understand this request. Check the address.",
         401 => "This page asks for a name and a password.",

@@ -209,8 +209,8 @@ async fn read_error_page(ex: &Exchange) -> Option<Vec<u8>> {
     );
     let page = Box::pin(reading).await.ok()?;
     if page.len() > ERROR_PAGE_BYTES_MAX {
-        let words = format!("{path} is not sent: it has more than {ERROR_PAGE_BYTES_MAX} bytes");
-        ex.log(Level::Warning, &words);
+        let message = format!("{path} is not sent: it has more than {ERROR_PAGE_BYTES_MAX} bytes");
+        ex.log(Level::Warning, &message);
         return None;
     }
     Some(page)

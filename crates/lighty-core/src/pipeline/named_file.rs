@@ -49,8 +49,8 @@ pub(crate) async fn join_parts(ex: &mut Exchange, parts: &[FilePart]) -> Result<
             .within(size)
             .filter(|(_, length)| queue.has_room_for(*length))
             .ok_or_else(|| {
-                let words = format!("X-Sendfile2: {path} of {size} bytes has no such part");
-                FaultReport::new(Fault::BackendMalformed, words)
+                let message = format!("X-Sendfile2: {path} of {size} bytes has no such part");
+                FaultReport::new(Fault::BackendMalformed, message)
             })?;
         queue.push_file(FileRange { file: Rc::clone(entry.file()), offset, length });
     }
@@ -84,7 +84,7 @@ async fn find(
         ));
     }
     if protected_files::is_protected(entry.meta()) {
-        let detail = format!("{path}: {}", protected_files::WORDS);
+        let detail = format!("{path}: {}", protected_files::REFUSAL);
         return Err(FaultReport::new(Fault::SendfileRefused, detail));
     }
     Ok(entry)

@@ -10,7 +10,7 @@ use lighty_io::file::Meta;
 use lighty_io::file::tree::{PinnedFile, canonical, canonical_through};
 
 /// Error message for a protected file.
-pub const WORDS: &str = "the server keeps this file for itself";
+pub const REFUSAL: &str = "the server keeps this file for itself";
 
 /// A protected file, and files that may appear beside it.
 struct Kept {
@@ -59,10 +59,10 @@ pub fn is_protected(meta: &Meta) -> bool {
 /// Admits a file that is not protected.
 ///
 /// # Errors
-/// `PermissionDenied`, with [`WORDS`].
+/// `PermissionDenied`, with [`REFUSAL`].
 pub fn admit(meta: &Meta) -> io::Result<()> {
     match is_protected(meta) {
-        true => Err(io::Error::new(io::ErrorKind::PermissionDenied, WORDS)),
+        true => Err(io::Error::new(io::ErrorKind::PermissionDenied, REFUSAL)),
         false => Ok(()),
     }
 }

@@ -24,11 +24,11 @@ impl Rehearsal {
         self.0.borrow().clone()
     }
 
-    pub(crate) fn step(&self, words: String) {
-        self.0.borrow_mut().steps.push(words);
+    pub(crate) fn step(&self, text: String) {
+        self.0.borrow_mut().steps.push(text);
     }
 
-    pub(crate) fn act(&self, words: String) {
-        self.0.borrow_mut().act = Some(words);
+    pub(crate) fn act(&self, text: String) {
+        self.0.borrow_mut().act = Some(text);
     }
 }

@@ -36,11 +36,11 @@ enum StoreFault {
 impl From<StoreFault> for FaultReport {
     fn from(fault: StoreFault) -> Self {
         match fault {
-            StoreFault::Body(BodyFault::Malformed(words)) => {
-                FaultReport::new(Fault::of_body(BodyFault::Malformed(words)), words)
+            StoreFault::Body(BodyFault::Malformed(message)) => {
+                FaultReport::new(Fault::of_body(BodyFault::Malformed(message)), message)
             }
             StoreFault::Body(fault) => FaultReport::new(Fault::of_body(fault), "request body"),
-            StoreFault::Disk(words) => FaultReport::new(Fault::SpoolFull, words),
+            StoreFault::Disk(message) => FaultReport::new(Fault::SpoolFull, message),
         }
     }
 }

@@ -386,7 +386,7 @@ fn found(ex: &mut Exchange) -> Due {
 /// Refuses a file that the server keeps for itself, under any path.
 fn refuse_protected(ex: &mut Exchange) -> Due {
     if ex.physical.entry.as_ref().is_some_and(|entry| is_protected(entry.meta())) {
-        ex.fail_saying(Fault::Forbidden, protected_files::WORDS);
+        ex.fail_saying(Fault::Forbidden, protected_files::REFUSAL);
         return Due::End(Pass::Answered);
     }
     Due::Yes

@@ -10,7 +10,7 @@ use lighty_io::pcre;
 pub fn compile(source: &str, is_text: bool) -> Result<Arc<dyn Backtracker>, (String, usize)> {
     match pcre::Pattern::compile(source, is_text) {
         Ok(pattern) => Ok(Arc::new(Pcre(pattern))),
-        Err(bad) => Err((bad.words, bad.at)),
+        Err(bad) => Err((bad.message, bad.at)),
     }
 }
 

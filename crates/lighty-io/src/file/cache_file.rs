@@ -108,8 +108,8 @@ fn make_directories(path: &Path) -> io::Result<()> {
 static FAILURE: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
 
 fn note_failure(directory: &Path, error: &io::Error) {
-    let words = format!("{}: {error}", directory.display());
-    *FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(words);
+    let message = format!("{}: {error}", directory.display());
+    *FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(message);
 }
 
 /// Returns and clears the last error, for the log.

@@ -39,9 +39,9 @@ fn ipv4_of_trie(table: &str) -> Vec<Ipv4Addr> {
 /// Each line begins with 32 digits; the fourth column is the scope, `00` for global addresses.
 fn ipv6_of_table(table: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let is_global = words.get(3) == Some(&"00");
-        let bits = u128::from_str_radix(words.first()?, 16).ok()?;
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_global = columns.get(3) == Some(&"00");
+        let bits = u128::from_str_radix(columns.first()?, 16).ok()?;
         is_global.then(|| Ipv6Addr::from(bits))
     };
     table.lines().filter_map(address).collect()

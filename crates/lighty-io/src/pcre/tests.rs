@@ -31,7 +31,7 @@ fn more_groups_than_are_announced_do_no_harm() {
 #[test]
 fn what_is_no_pattern_is_refused_where_it_is_wrong() {
     let bad = Pattern::compile("a(?=b", true).unwrap_err();
-    assert!(bad.at == 5 && bad.words.contains("parenthesis"), "{bad:?}");
+    assert!(bad.at == 5 && bad.message.contains("parenthesis"), "{bad:?}");
 }
 
 #[test]

@@ -314,8 +314,8 @@ impl Child {
 fn runs_in_group(pid: i32, group: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name in parentheses: state, parent, group.
-    let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let (state, group_of) = (words.next(), words.nth(1));
+    let mut columns = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let (state, group_of) = (columns.next(), columns.nth(1));
     state.is_some_and(|state| state != "Z") && group_of == Some(group.to_string().as_str())
 }
 

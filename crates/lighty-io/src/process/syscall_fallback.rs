@@ -17,7 +17,7 @@ pub(crate) enum Syscall {
 impl Syscall {
     const ALL: [Syscall; 3] = [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit];
 
-    fn words(self) -> &'static str {
+    fn warning(self) -> &'static str {
         match self {
             Syscall::Sendfile => "the system refuses sendfile: files are read and written instead",
             Syscall::MemfdCreate => {
@@ -59,5 +59,5 @@ const WARNED: u8 = 2;
 
 /// Warnings about calls refused since the last call, for the log.
 pub fn take_warnings() -> impl Iterator<Item = &'static str> {
-    Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, WARNED)).map(Syscall::words)
+    Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, WARNED)).map(Syscall::warning)
 }

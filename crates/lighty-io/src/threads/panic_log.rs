@@ -20,12 +20,12 @@ pub fn report_to(tell: impl Fn(&str) + Send + Sync + 'static) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        let words = panics::words(info);
+        let text = panics::describe(info);
         if may_be_reported(Clock::start().unix_s()) {
             let name = std::thread::current().name().unwrap_or("?").to_owned();
-            tell(&format!("thread '{name}' panicked at {words}"));
+            tell(&format!("thread '{name}' panicked at {text}"));
         }
-        panics::remember(words);
+        panics::remember(text);
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|wish| wish != "0") {
             before(info);
         }

@@ -25,13 +25,13 @@ thread_local! {
 }
 
 /// Keeps the location and message of a panic until it is caught on this thread.
-pub(super) fn remember(words: String) {
+pub(super) fn remember(text: String) {
     // A thread that is ending keeps none: nothing catches the panic any more.
-    let _ = LATEST.try_with(|latest| latest.replace(words));
+    let _ = LATEST.try_with(|latest| latest.replace(text));
 }
 
 /// Location and message of a panic.
-pub(super) fn words(info: &PanicHookInfo<'_>) -> String {
+pub(super) fn describe(info: &PanicHookInfo<'_>) -> String {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     format!("{place}: {}", bounded(message(info.payload())))
 }
@@ -96,12 +96,12 @@ pub fn caught_in<T>(body: impl FnOnce() -> T) -> Result<T, Panicked> {
 fn caught(payload: Box<dyn Any + Send>) -> Panicked {
     let known = LATEST.with(RefCell::take);
     // Without our panic hook only the message is known.
-    let words = if known.is_empty() { bounded(message(&*payload)) } else { known };
+    let text = if known.is_empty() { bounded(message(&*payload)) } else { known };
     // A payload that panics in its destructor is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }
-    Panicked(words)
+    Panicked(text)
 }
 
 /// Number of places with pending drills, so that [`point`] costs one load without any.
@@ -151,10 +151,10 @@ mod tests {
     async fn a_panic_is_an_outcome_and_what_does_not_panic_is_too() {
         assert_eq!(catch(async { 7 }).await.expect("no panic"), 7);
         let bad = async { assert!(COUNT > 99, "as the test wants it\r\n2026 [error] forged") };
-        let Panicked(words) = catch(bad).await.expect_err("a panic");
-        assert!(words.contains("as the test wants it\\r\\n2026"), "{words}");
-        let Panicked(words) = caught_in(|| assert!(COUNT > 99, "{}", 5)).expect_err("a panic");
-        assert!(words.contains('5'), "{words}");
+        let Panicked(text) = catch(bad).await.expect_err("a panic");
+        assert!(text.contains("as the test wants it\\r\\n2026"), "{text}");
+        let Panicked(text) = caught_in(|| assert!(COUNT > 99, "{}", 5)).expect_err("a panic");
+        assert!(text.contains('5'), "{text}");
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl ClientAuth {
         let Some([leaf, rest @ ..]) = chain else { return ClientVerdict::None };
         match self.verify(leaf, rest, UnixTime::now()) {
             Ok(_) => ClientVerdict::Verified,
-            Err(error) => ClientVerdict::Failed(words(&error)),
+            Err(error) => ClientVerdict::Failed(message(&error)),
         }
     }
 
@@ -129,19 +129,19 @@ impl ClientAuth {
 #[error("certificate chain too long")]
 struct ChainTooLong;
 
-fn words(error: &Error) -> String {
+fn message(error: &Error) -> String {
     match error {
-        Error::InvalidCertificate(why) => certificate_words(why),
-        Error::InvalidCertRevocationList(why) => list_words(why).to_owned(),
+        Error::InvalidCertificate(why) => certificate_message(why),
+        Error::InvalidCertRevocationList(why) => crl_message(why).to_owned(),
         Error::General(text) => text.clone(),
         other => other.to_string(),
     }
 }
 
 /// Message for a refused client certificate: OpenSSL's, if it has one.
-pub(super) fn certificate_words(why: &CertificateError) -> String {
+pub(super) fn certificate_message(why: &CertificateError) -> String {
     use CertificateError as E;
-    let words = match why {
+    let message = match why {
         E::UnknownIssuer => "unable to get local issuer certificate",
         E::Expired | E::ExpiredContext { .. } => "certificate has expired",
         E::NotValidYet | E::NotValidYetContext { .. } => "certificate is not yet valid",
@@ -156,15 +156,15 @@ pub(super) fn certificate_words(why: &CertificateError) -> String {
         | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "the certificate is signed in a way that is not supported"
         }
-        E::Other(other) => return other_words(&other.to_string()),
+        E::Other(other) => return other_message(&other.to_string()),
         _ => "the certificate is not accepted",
     };
-    words.to_owned()
+    message.to_owned()
 }
 
 /// Message for an error of webpki that rustls only wraps, by its name.
-fn other_words(debug_text: &str) -> String {
-    let words = match debug_text.split(['(', ' ', '{']).next().unwrap_or_default() {
+fn other_message(debug_text: &str) -> String {
+    let message = match debug_text.split(['(', ' ', '{']).next().unwrap_or_default() {
         "CaUsedAsEndEntity" => "the certificate is that of an authority",
         "EndEntityUsedAsCa" => "invalid CA certificate",
         "UnsupportedCertVersion" => {
@@ -176,11 +176,11 @@ fn other_words(debug_text: &str) -> String {
         _ if debug_text.contains(' ') => debug_text,
         _ => "the certificate is not accepted",
     };
-    words.to_owned()
+    message.to_owned()
 }
 
 /// Message about a revocation list that cannot be used.
-pub(super) fn list_words(why: &CertRevocationListError) -> &'static str {
+pub(super) fn crl_message(why: &CertRevocationListError) -> &'static str {
     match why {
         CertRevocationListError::BadSignature => "CRL signature failure",
         CertRevocationListError::IssuerInvalidForCrl => "CRL path validation error",

@@ -70,7 +70,8 @@ impl Stream {
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(unfit)?;
         let kernel = Kernel::Client(Box::new(ClientKernel::new(kernel)));
         let traffic = Traffic::new(&secrets, kernel, &input, &opened);
-        let mut traffic = traffic.map_err(|fault| ServerFault::Unfit(fault.words().to_owned()))?;
+        let mut traffic =
+            traffic.map_err(|fault| ServerFault::Unfit(fault.message().to_owned()))?;
         if has_closed {
             traffic.end();
         }
@@ -88,10 +89,10 @@ fn blame(broken: Broken, input: &[u8], name: &ServerName<'_>) -> ServerFault {
         Broken::Refused(Error::InvalidMessage(_)) if is_clear => ServerFault::ClearText,
         Broken::Refused(Error::AlertReceived(alert)) => ServerFault::Refused(format!("{alert:?}")),
         Broken::Refused(Error::InvalidCertificate(why)) => {
-            ServerFault::Untrusted(words(&why, name))
+            ServerFault::Untrusted(message(&why, name))
         }
         Broken::Refused(Error::PeerIncompatible(why)) => {
-            let common = offer::words(&why).map(str::to_owned);
+            let common = offer::message(&why).map(str::to_owned);
             ServerFault::Unfit(common.unwrap_or_else(|| format!("it is incompatible: {why:?}")))
         }
         Broken::Refused(error) => ServerFault::Unfit(error.to_string()),
@@ -99,7 +100,7 @@ fn blame(broken: Broken, input: &[u8], name: &ServerName<'_>) -> ServerFault {
 }
 
 /// Message about a certificate that continues "its certificate".
-fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
+fn message(why: &CertificateError, name: &ServerName<'_>) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired".to_owned()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::server::{Acceptor, UnbufferedServerConnection};
 
-use super::client_auth::{ClientVerdict, certificate_words, list_words};
+use super::client_auth::{ClientVerdict, certificate_message, crl_message};
 use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
@@ -97,7 +97,7 @@ impl From<Broken> for HandshakeFault {
         match broken {
             Broken::Ended | Broken::Io(_) => Self::Gone,
             Broken::TooLong => Self::refused("the handshake is too long"),
-            Broken::Refused(error) => Self::refused(words(&error)),
+            Broken::Refused(error) => Self::refused(message(&error)),
         }
     }
 }
@@ -140,7 +140,7 @@ impl Stream {
         let refused = |error: rustls::Error| HandshakeFault::refused(error.to_string());
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
         let traffic = Traffic::new(&secrets, Kernel::Server(kernel), &input, &opened);
-        let mut traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.words()))?;
+        let mut traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.message()))?;
         if has_closed {
             traffic.end();
         }
@@ -227,8 +227,8 @@ impl Handshake<'_> {
 
     /// Describes an error for the log.
     fn refusal(&self, error: &rustls::Error) -> HandshakeFault {
-        let offer = self.offer.as_ref().map(|offer| offer.words(error)).unwrap_or_default();
-        HandshakeFault::Refused { cause: words(error), offer }
+        let offer = self.offer.as_ref().map(|offer| offer.message(error)).unwrap_or_default();
+        HandshakeFault::Refused { cause: message(error), offer }
     }
 }
 
@@ -257,23 +257,23 @@ fn alert_of(error: &rustls::Error) -> Option<u8> {
 
 /// Describes an error that occurred before a policy was chosen.
 fn early_refusal(error: &rustls::Error, received: Option<&ReceivedHello>) -> HandshakeFault {
-    match received.and_then(|received| received.words(error)) {
+    match received.and_then(|received| received.message(error)) {
         Some((cause, offer)) => HandshakeFault::Refused { cause: cause.to_owned(), offer },
-        None => HandshakeFault::refused(words(error)),
+        None => HandshakeFault::refused(message(error)),
     }
 }
 
-fn words(error: &rustls::Error) -> String {
+fn message(error: &rustls::Error) -> String {
     match error {
         rustls::Error::AlertReceived(alert) => format!("the client gave up: {alert:?}"),
         rustls::Error::PeerIncompatible(why) => {
-            offer::words(why).unwrap_or(&error.to_string()).to_owned()
+            offer::message(why).unwrap_or(&error.to_string()).to_owned()
         }
         rustls::Error::InvalidCertificate(why) => {
-            format!("the client's certificate is refused: {}", certificate_words(why))
+            format!("the client's certificate is refused: {}", certificate_message(why))
         }
         rustls::Error::InvalidCertRevocationList(why) => {
-            format!("the client's certificate is refused: {}", list_words(why))
+            format!("the client's certificate is refused: {}", crl_message(why))
         }
         rustls::Error::NoApplicationProtocol => "no protocol above TLS in common".to_owned(),
         error => error.to_string(),

@@ -333,7 +333,7 @@ impl Materials {
         let loaded = self.read();
         let pairs = loaded.pairs.iter().filter_map(|(files, pair)| {
             let leaf = pair.cert.first()?;
-            let text = validity_words(certificate::validity(leaf)?, now_s, warn_s)
+            let text = validity_message(certificate::validity(leaf)?, now_s, warn_s)
                 .or_else(|| loaded.lacks_staple(leaf, now_s))?;
             Some(format!("{}: the certificate {text}", files.chain))
         });
@@ -429,7 +429,7 @@ fn fitting<'a>(
 const LATE_PART: i64 = 6;
 
 /// Warns `warn_s` before the end, or in the last sixth of a shorter life.
-pub(super) fn validity_words(
+pub(super) fn validity_message(
     valid: std::ops::Range<i64>,
     now_s: i64,
     warn_s: i64,

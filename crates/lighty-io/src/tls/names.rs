@@ -5,22 +5,22 @@ use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
 use super::tls_error::TlsError;
 
-/// A suite: OpenSSL's name, its bits, and the words of `openssl ciphers` that select it and not all
-/// of lighty's TLS 1.2 suites.
+/// A suite: OpenSSL's name, its bits, and the keywords of `openssl ciphers` that select it and
+/// not all of lighty's TLS 1.2 suites.
 struct Suite {
     id: CipherSuite,
     name: &'static str,
     bits: u16,
-    words: &'static [&'static str],
+    keywords: &'static [&'static str],
 }
 
 const fn suite(
     id: CipherSuite,
     name: &'static str,
     bits: u16,
-    words: &'static [&'static str],
+    keywords: &'static [&'static str],
 ) -> Suite {
-    Suite { id, name, bits, words }
+    Suite { id, name, bits, keywords }
 }
 
 /// In the order of preference.
@@ -66,8 +66,8 @@ const SUITES: [Suite; 9] = [
     ),
 ];
 
-/// Words that select every TLS 1.2 suite. They exclude words for the message digest, which these
-/// suites do not have (`SHA256` and `SHA384` in their names are for the key derivation), and words
+/// Keywords that select every TLS 1.2 suite. They exclude those for the message digest, which these
+/// suites do not have (`SHA256` and `SHA384` in their names are for the key derivation), and those
 /// for RSA key exchange.
 const EVERY: [&str; 8] = ["ALL", "HIGH", "ECDH", "EECDH", "ECDHE", "kECDHE", "kEECDH", "TLSv1.2"];
 
@@ -91,12 +91,12 @@ impl Suite {
     /// joined by `+`.
     fn is_meant(&self, item: &str) -> bool {
         item.split('+')
-            .all(|part| self.name == part || EVERY.contains(&part) || self.words.contains(&part))
+            .all(|part| self.name == part || EVERY.contains(&part) || self.keywords.contains(&part))
     }
 
     /// Sort key: OpenSSL's order of the suites that a word selects.
     fn rank(&self) -> (bool, bool, bool) {
-        (self.bits < 256, self.words.contains(&"CHACHA20"), self.words.contains(&"aRSA"))
+        (self.bits < 256, self.keywords.contains(&"CHACHA20"), self.keywords.contains(&"aRSA"))
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
 }
 
 /// The TLS 1.2 suites that a cipher string (`CipherString`, `ssl.cipher-list`) selects, in its
-/// order: the result of `openssl ciphers -tls1_2`, which ignores unknown words.
+/// order: the result of `openssl ciphers -tls1_2`, which ignores unknown keywords.
 ///
 /// # Errors
 /// A message if none is left or the string is malformed.

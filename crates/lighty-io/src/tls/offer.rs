@@ -23,7 +23,7 @@ pub(super) struct Offer {
 }
 
 /// Message about a missing common parameter; `None` for other errors.
-pub(super) fn words(why: &PeerIncompatible) -> Option<&'static str> {
+pub(super) fn message(why: &PeerIncompatible) -> Option<&'static str> {
     match why {
         PeerIncompatible::NoCipherSuitesInCommon => Some("no cipher suite in common"),
         PeerIncompatible::NoKxGroupsInCommon => Some("no group in common"),
@@ -54,7 +54,7 @@ impl Offer {
     }
 
     /// The offered and the required parameters, if the error is about them; otherwise empty.
-    pub(super) fn words(&self, error: &Error) -> String {
+    pub(super) fn message(&self, error: &Error) -> String {
         let config = &self.policy.config;
         let provider = config.crypto_provider();
         match error {
@@ -74,7 +74,7 @@ impl Offer {
                 let own = provider.cipher_suites.iter().map(|suite| suite.suite());
                 both(&self.suites, &own.collect::<Vec<_>>())
             }
-            Error::PeerIncompatible(why) if words(why).is_some() => {
+            Error::PeerIncompatible(why) if message(why).is_some() => {
                 let offered =
                     self.received.as_ref().map(ReceivedHello::versions).unwrap_or_default();
                 format!("the client offers {offered}; the server speaks {}", self.policy.versions)

@@ -165,7 +165,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
             Ok(section) => section,
             // Its header is not Base64.
             Err(_) if key_fault.is_some() => continue,
-            Err(error) => return Err(format!("its PEM is broken: {}", words(&error)).into()),
+            Err(error) => return Err(format!("its PEM is broken: {}", message(&error)).into()),
         };
         found = true;
         match kind {
@@ -191,7 +191,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
 }
 
 /// The library's message, except for errors that show lines as lists of numbers.
-fn words(error: &pem::Error) -> String {
+fn message(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {
             let kind = String::from_utf8_lossy(end_marker);

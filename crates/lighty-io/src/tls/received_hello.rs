@@ -85,7 +85,7 @@ impl ReceivedHello {
     }
 
     /// The cause and the client's offer for an error for which rustls' own message does not help.
-    pub(super) fn words(&self, error: &Error) -> Option<(&'static str, String)> {
+    pub(super) fn message(&self, error: &Error) -> Option<(&'static str, String)> {
         match error {
             Error::PeerIncompatible(PeerIncompatible::SignatureAlgorithmsExtensionRequired) => {
                 Some(match self.is_old() {
@@ -190,8 +190,8 @@ mod tests {
                 ReceivedHello::read(&hello(0x0303, &extensions, piece)).expect("a hello");
             assert_eq!(received.versions(), "TLS 1.1, TLS 1.0", "{piece}");
             let sni = Error::PeerMisbehaved(PeerMisbehaved::ServerNameMustContainOneHostName);
-            let words = received.words(&sni).expect("words");
-            assert_eq!(words.1, "it asks for \"*.\\xfc\"");
+            let message = received.message(&sni).expect("words");
+            assert_eq!(message.1, "it asks for \"*.\\xfc\"");
         }
     }
 

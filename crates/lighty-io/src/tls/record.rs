@@ -73,7 +73,7 @@ impl RecordFault {
         }
     }
 
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Overflow => "a TLS record is longer than 16 KiB",
             Self::BadMac => "a TLS record does not authenticate",

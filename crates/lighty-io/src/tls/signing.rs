@@ -30,12 +30,12 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// All types, in the order of [`WORDS`](Self::WORDS).
+    /// All types, in the order of [`NAMES`](Self::NAMES).
     pub const ALL: [Self; 5] =
         [Self::P256, Self::P384, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
     /// Their names in configurations.
-    pub const WORDS: &'static [&'static str] = &["p256", "p384", "rsa2048", "rsa3072", "rsa4096"];
+    pub const NAMES: &'static [&'static str] = &["p256", "p384", "rsa2048", "rsa3072", "rsa4096"];
 
     fn make(self) -> Result<KeyPair, rcgen::Error> {
         match self {
@@ -120,7 +120,7 @@ mod tests {
             assert!(has(b"a.test") && has(b"*.b.test"));
         }
         assert!(SigningRequest::new(&["ä".to_owned()], KeyType::P256).is_err());
-        assert_eq!(KeyType::ALL.len(), KeyType::WORDS.len());
+        assert_eq!(KeyType::ALL.len(), KeyType::NAMES.len());
     }
 
     #[test]

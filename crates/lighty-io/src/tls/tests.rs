@@ -644,7 +644,7 @@ fn expired_certificate_does_not_replace_one_that_is_valid() {
 fn short_lives_are_warned_of_late() {
     let day = 86_400;
     let message =
-        |life_s, left_s| super::materials::validity_words(0..life_s, life_s - left_s, 7 * day);
+        |life_s, left_s| super::materials::validity_message(0..life_s, life_s - left_s, 7 * day);
     assert_eq!(message(90 * day, 7 * day + 1), None);
     assert_eq!(message(90 * day, 7 * day).as_deref(), Some("expires in 7 days"));
     assert_eq!(message(6 * day, 5 * day), None, "signed a day ago");

@@ -458,7 +458,7 @@ impl Traffic {
         // If this fails, no alert can be sent.
         let _ = self.alert(FATAL, fault.alert());
         self.ends.handle(EndEvent::Refuse);
-        io::Error::new(io::ErrorKind::InvalidData, fault.words())
+        io::Error::new(io::ErrorKind::InvalidData, fault.message())
     }
 
     /// Seals close_notify, once.
@@ -494,7 +494,7 @@ impl Traffic {
                 Ok(()) => {}
             }
             let sealed = self.seal(pieces, written);
-            let sealed = sealed.map_err(|fault| io::Error::other(fault.words()))?;
+            let sealed = sealed.map_err(|fault| io::Error::other(fault.message()))?;
             if sealed == 0 {
                 self.output.release();
                 return Ok(written);

@@ -101,7 +101,7 @@ fn as_many_pairs_and_words_as_the_limits_say_are_taken_and_no_more() {
         ("return c.cookie_tokens(('a=b;'):rep(COUNT))", PAIRS_MAX),
         ("return c.urldec_query(('a=b&'):rep(COUNT - 1) .. 'a')", PAIRS_MAX),
         (query, PAIRS_MAX),
-        ("return c.header_tokens(('a '):rep(COUNT))", WORDS_MAX),
+        ("return c.header_tokens(('a '):rep(COUNT))", TOKENS_MAX),
     ] {
         let call =
             |count: usize| lua.load(call.replace("COUNT", &count.to_string())).eval::<Value>();

@@ -126,7 +126,7 @@ pub(super) struct FormatError {
 }
 
 const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
-const X_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
+const X_HELP: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
      `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `request-id`, `trace-id`, `span-id` or \
      `stage-NAME`, as in `stage-queue`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
@@ -235,7 +235,7 @@ impl Parser<'_> {
         };
         // As in lighttpd: an argument of a letter that takes none has no effect.
         part.or_else(|| plain(letter)).ok_or_else(|| match text {
-            _ if letter == 'x' => self.error(start, end, X_WORDS),
+            _ if letter == 'x' => self.error(start, end, X_HELP),
             _ => self.error(start, end, &format!("unknown letter `{letter}`; known: {LETTERS}")),
         })
     }

@@ -92,8 +92,8 @@ pub(super) enum Flaw {
 }
 
 impl From<&'static str> for Flaw {
-    fn from(words: &'static str) -> Self {
-        Self::Malformed(words)
+    fn from(message: &'static str) -> Self {
+        Self::Malformed(message)
     }
 }
 

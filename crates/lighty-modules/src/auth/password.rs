@@ -58,8 +58,8 @@ impl Password {
         }
         if des_crypt::is_extended(text) {
             let is_affordable = des_crypt::is_affordable(text);
-            let words = "an extended DES hash of more than 100000 rounds";
-            return is_affordable.then(|| Self::DesCrypt(text.into())).ok_or(words);
+            let message = "an extended DES hash of more than 100000 rounds";
+            return is_affordable.then(|| Self::DesCrypt(text.into())).ok_or(message);
         }
         if let Some(sum) = text.strip_prefix("{SHA}") {
             let sum = base64::decode(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
@@ -189,8 +189,8 @@ mod tests {
             ("$apr1$salt$short", "well-formed"),
             ("$6$salt$short", "well-formed"),
         ] {
-            let words = Password::parse(text).err().unwrap_or_default();
-            assert!(words.contains(word), "{text}: {words}");
+            let message = Password::parse(text).err().unwrap_or_default();
+            assert!(message.contains(word), "{text}: {message}");
         }
     }
 

@@ -114,7 +114,7 @@ impl<T> Store<T> {
                 state.stamp = stamp;
                 state.sum = sum;
                 state.loaded = Some(Arc::clone(&loaded));
-                let named = |words| format!("{}: {words}", self.path);
+                let named = |problem| format!("{}: {problem}", self.path);
                 Ok((loaded, problems.into_iter().map(named).collect()))
             }
             Err(error) => {

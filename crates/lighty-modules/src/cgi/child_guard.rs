@@ -45,12 +45,13 @@ impl ChildGuard {
             Some(socket) => socket,
             None => Channel::of_pipes(&mut child)?,
         };
-        let words = Words { log: ex.machine.log.clone(), clock: ex.machine.clock.clone(), path };
+        let process_log =
+            ProcessLog { log: ex.machine.log.clone(), clock: ex.machine.clock.clone(), path };
         let share_kbytes = ex.settings.core.program_log_kbytes_max;
         let (release, released) = oneshot::channel();
         let (tell, ended) = oneshot::channel();
         let bond = Bond { released, ended: tell };
-        tokio::task::spawn_local(keep(child, permit, own.limits, words, share_kbytes, bond));
+        tokio::task::spawn_local(keep(child, permit, own.limits, process_log, share_kbytes, bond));
         Ok((Self { release: Some(release), ended, end: None }, channel))
     }
 
@@ -74,13 +75,13 @@ impl ChildGuard {
 }
 
 /// Writes messages about a program to the error log.
-struct Words {
+struct ProcessLog {
     log: Log,
     clock: Clock,
     path: String,
 }
 
-impl Words {
+impl ProcessLog {
     fn say(&self, level: Level, text: &str) {
         let message = format!("{}: {text}", self.path);
         self.log.line(level, self.clock.unix_s(), &message, About::default());
@@ -98,7 +99,7 @@ async fn keep(
     mut child: Child,
     permit: Permit,
     limits: Limits,
-    words: Words,
+    process_log: ProcessLog,
     share_kbytes: u64,
     mut bond: Bond,
 ) {
@@ -118,14 +119,14 @@ async fn keep(
         };
         match ended {
             Some(Exit::Code(0)) | None => {}
-            Some(exit) => words.say(Level::Notice, &format!("{exit}")),
+            Some(exit) => process_log.say(Level::Notice, &format!("{exit}")),
         }
         drop(permit);
     };
     let reading = async {
         let Some(stderr) = &stderr else { return };
-        let (log, clock) = (words.log.clone(), words.clock.clone());
-        let mut errors = ErrorOutput::new(log, clock, words.path.clone(), share_kbytes);
+        let (log, clock) = (process_log.log.clone(), process_log.clock.clone());
+        let mut errors = ErrorOutput::new(log, clock, process_log.path.clone(), share_kbytes);
         // Unreadable output is ignored.
         let _ = forward_lines(stderr, |line| errors.take_line(line)).await;
     };

@@ -77,13 +77,13 @@ impl ProgramBody {
 
     /// Handles the end of the output: an error if the response is incomplete.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
-        let words = match self.left {
+        let message = match self.left {
             _ if self.left.is_nothing() => None,
             Left::Chunks(_) => Some("the program ended before its last chunk"),
             _ => Some("the program ended before its Content-Length was reached"),
         };
-        if let Some(words) = words {
-            return Poll::Ready(Err(self.cut(words)));
+        if let Some(message) = message {
+            return Poll::Ready(Err(self.cut(message)));
         }
         // Without a length, the output of a killed program counts as incomplete.
         if matches!(self.left, Left::Rest)
@@ -108,7 +108,7 @@ impl Ahead for ProgramBody {
             match self.take() {
                 Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
                 Ok(None) => {}
-                Err(fault) => return Poll::Ready(Some(Err(self.cut(fault.words())))),
+                Err(fault) => return Poll::Ready(Some(Err(self.cut(fault.message())))),
             }
             match self.part {
                 ProgramPart::Done => return Poll::Ready(None),

@@ -77,7 +77,7 @@ impl CgiError {
 impl fmt::Display for CgiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Body(BodyFault::Malformed(words)) => f.write_str(words),
+            Self::Body(BodyFault::Malformed(message)) => f.write_str(message),
             Self::Body(_) => f.write_str("request body"),
             Self::Gone(_) => f.write_str("while the program worked"),
             Self::Silent => f.write_str("the program was ended"),

@@ -66,7 +66,7 @@ async fn perform(magnet: &Magnet, ex: &mut Exchange, call: Call) -> Reply {
         Call::CollectBody => match collect(ex).await {
             Ok(true) => Reply::Done,
             Ok(false) => Reply::Failed("the body exceeds magnet.max-memory".to_owned()),
-            Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
+            Err(fault) => Reply::Failed(fault.verdict().message.to_owned()),
         },
         Call::CollectResponse => {
             let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;

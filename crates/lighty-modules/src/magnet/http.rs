@@ -79,7 +79,7 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
     match made {
         Ok(part) => response(ex, *part).await,
         Err(Fault::NotFound) => Reply::Failed("it is not a URL".to_owned()),
-        Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
+        Err(fault) => Reply::Failed(fault.verdict().message.to_owned()),
     }
 }
 

@@ -280,7 +280,7 @@ fn take(ex: &mut Exchange, path: &[u8], query: Option<Vec<u8>>) -> Step<'static>
 mod tests {
     use super::*;
 
-    fn words(result: Result<impl Sized, Reject>) -> String {
+    fn message(result: Result<impl Sized, Reject>) -> String {
         result.err().map(|reject| reject.message).unwrap_or_default()
     }
 
@@ -294,18 +294,18 @@ mod tests {
         );
         assert_eq!(parts("q=$uri&$args"), parts("q=${url.path}&${url.query}"));
         for unknown in ["$urix", "/$document_root", "/a$", "/$1"] {
-            assert!(words(Template::parse(unknown)).contains("the variables are"), "{unknown}");
+            assert!(message(Template::parse(unknown)).contains("the variables are"), "{unknown}");
         }
     }
 
     #[test]
     fn mistakes_are_refused_in_words() {
         let cases = [
-            (words(candidate("/a?b")), "only the last URL may have a query"),
-            (words(candidate("=404")), "a status can only be the last"),
-            (words(candidate("a.html")), "does not begin with a slash or $uri"),
-            (words(otherwise_of("=200")), "the status must be 400 to 599"),
-            (words(otherwise_of("@php")), "named locations are nginx's"),
+            (message(candidate("/a?b")), "only the last URL may have a query"),
+            (message(candidate("=404")), "a status can only be the last"),
+            (message(candidate("a.html")), "does not begin with a slash or $uri"),
+            (message(otherwise_of("=200")), "the status must be 400 to 599"),
+            (message(otherwise_of("@php")), "named locations are nginx's"),
         ];
         for (found, expected) in cases {
             assert!(found.contains(expected), "{expected}: {found}");

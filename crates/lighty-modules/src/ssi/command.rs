@@ -108,7 +108,7 @@ impl SsiPage<'_> {
             for (name, value) in &command.attributes {
                 match (*name, &**value) {
                     (b"timefmt", format) => formats.time = format.to_vec(),
-                    (b"errmsg", words) => formats.error = words.to_vec(),
+                    (b"errmsg", message) => formats.error = message.to_vec(),
                     (b"sizefmt", b"abbrev") => formats.abbreviate = true,
                     (b"sizefmt", b"bytes") => formats.abbreviate = false,
                     _ => unknown.push(format!(
@@ -152,8 +152,8 @@ impl SsiPage<'_> {
         match program::run(self.context, &self.base, text).await {
             Ok(written) => self.out.push_shared(written.into(), true),
             Err(why) => {
-                let words = format!("exec: {why}: {}", text.escape_ascii());
-                self.report_error(&words)
+                let message = format!("exec: {why}: {}", text.escape_ascii());
+                self.report_error(&message)
             }
         }
     }

@@ -34,7 +34,7 @@ enum Unusable {
     NoDocumentRoot,
     #[error("{0}")]
     Unreadable(io::Error),
-    #[error("{}", protected_files::WORDS)]
+    #[error("{}", protected_files::REFUSAL)]
     Protected,
     #[error("not a regular file")]
     NotRegular,

@@ -114,7 +114,7 @@ impl<'a> SsiPage<'a> {
             (buffer, count) = engine.read(file, offset, buffer).await;
             let count = count.map_err(|error| Fatal {
                 fault: Fault::of_file_error(&error),
-                words: error.to_string(),
+                message: error.to_string(),
             })?;
             if count == 0 {
                 // The file was truncated while it was read.
@@ -229,7 +229,7 @@ impl<'a> SsiPage<'a> {
     /// Logs a failed command and writes the page's error message.
     pub(super) fn report_error(&mut self, why: &str) -> Result<(), Fatal> {
         self.context.log(Level::Warning, why);
-        let words = self.context.shared.formats.borrow().error.clone();
-        self.out.push(&words)
+        let message = self.context.shared.formats.borrow().error.clone();
+        self.out.push(&message)
     }
 }

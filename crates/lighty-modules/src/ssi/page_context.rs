@@ -42,8 +42,8 @@ impl<'a> PageContext<'a> {
     }
 
     /// Writes to the error log.
-    pub(super) fn log(&self, level: Level, words: &str) {
-        self.ex.log(level, &format!("mod_ssi: {words}"));
+    pub(super) fn log(&self, level: Level, message: &str) {
+        self.ex.log(level, &format!("mod_ssi: {message}"));
     }
 
     /// Evaluates an expression.

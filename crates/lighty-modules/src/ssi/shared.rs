@@ -18,13 +18,13 @@ pub(super) const TIME_FORMAT: &[u8] = b"%a, %d %b %Y %H:%M:%S %Z";
 #[derive(Debug)]
 pub(super) struct Fatal {
     pub(super) fault: Fault,
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
 impl Fatal {
     /// Reports an exceeded limit by its directive's name.
-    pub(super) fn limit(words: impl Into<String>) -> Self {
-        Self { fault: Fault::PageLimit, words: words.into() }
+    pub(super) fn limit(message: impl Into<String>) -> Self {
+        Self { fault: Fault::PageLimit, message: message.into() }
     }
 }
 

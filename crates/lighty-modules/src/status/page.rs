@@ -311,7 +311,7 @@ fn backend(backend: &BackendReport) -> String {
 fn legend(facts: &Facts) -> String {
     let items = ConnState::ALL.iter().enumerate().map(|(index, doing)| {
         let count = facts.sum(|report| report.doing[index]);
-        format!("<li><code>{}</code> {}: {count}</li>", doing.letter(), doing.words())
+        format!("<li><code>{}</code> {}: {count}</li>", doing.letter(), doing.label())
     });
     format!("<h2>Connections</h2>\n<ul class=\"legend\">{}</ul>\n", items.collect::<String>())
 }
@@ -336,7 +336,7 @@ fn row(worker: usize, connection: &ConnectionReport) -> String {
         "<tr><td>{}</td><td>{}</td><td data-by=\"{}\">{} s</td><td data-by=\"{}\">{}</td>\
          <td>{}</td><td class=\"request\">{}</td><td>{worker}</td></tr>\n",
         escaped(&connection.client),
-        connection.doing.words(),
+        connection.doing.label(),
         connection.for_s,
         connection.for_s,
         connection.bytes,
@@ -374,13 +374,13 @@ mod tests {
             backends: vec![down],
             ..BackendPool::default()
         }]);
-        for words in [
+        for text in [
             "<h3>proxy-core.backends</h3>",
             "7 waiting",
             "<td class=\"down\">down: connect: &lt;refused&gt;</td>",
             "<td>3</td><td>12.3 ms</td>",
         ] {
-            assert!(page.contains(words), "{words}: {page}");
+            assert!(page.contains(text), "{text}: {page}");
         }
     }
 

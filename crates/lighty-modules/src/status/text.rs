@@ -309,7 +309,7 @@ impl<'a> ConnectionRow<'a> {
             connection: connection.number,
             seconds: connection.for_s,
             bytes: connection.bytes,
-            state: connection.doing.words(),
+            state: connection.doing.label(),
             client: &connection.client,
             method: connection.method,
             host: &connection.host,

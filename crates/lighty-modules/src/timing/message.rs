@@ -75,12 +75,12 @@ pub(super) fn slow(ex: &Exchange) -> String {
     let (total_us, status) = (ex.stages.total_us(), ex.response.status.code());
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
     let mut separator = ": ";
-    for (took_us, words) in stretches.into_iter().take(STRETCHES_MAX) {
+    for (took_us, description) in stretches.into_iter().take(STRETCHES_MAX) {
         // Spans below one percent explain nothing.
         if took_us * 100 < total_us {
             break;
         }
-        let _ = write!(text, "{separator}{} {words}", Spoken(took_us));
+        let _ = write!(text, "{separator}{} {description}", Spoken(took_us));
         separator = ", ";
     }
     if let Some(tries) = trace.map(|trace| trace.tries).filter(|tries| *tries > 1) {
@@ -98,20 +98,20 @@ fn stretches(stages: &Stages, trace: Option<&UpstreamTrace>, maker: Maker) -> Ve
         Some(None) => "the backend".to_owned(),
         None => "the program".to_owned(),
     };
-    let words = |span: Span| match span {
+    let description = |span: Span| match span {
         Span::Body if maker == Maker::Server => MAKING.to_owned(),
-        _ => span.words().replace("{}", &backend),
+        _ => span.description().replace("{}", &backend),
     };
     let within = stages.spans().filter(|(span, ..)| span.is_within_request());
     let own = within.map(|(span, _, took_us)| {
         let earlier_us = trace.map_or(0, |trace| trace.earlier_us(span));
-        (took_us.saturating_sub(earlier_us).into(), words(span))
+        (took_us.saturating_sub(earlier_us).into(), description(span))
     });
     let earlier = trace.into_iter().flat_map(|trace| &trace.earlier);
-    own.chain(earlier.map(|tries| (tries.took_us(), earlier_words(tries)))).collect()
+    own.chain(earlier.map(|tries| (tries.took_us(), describe_earlier(tries)))).collect()
 }
 
-fn earlier_words(tries: &EarlierTries) -> String {
+fn describe_earlier(tries: &EarlierTries) -> String {
     let backend = match &tries.address {
         Some(address) => format!("backend {address}"),
         None => "a program".to_owned(),
@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn a_line_has_the_columns_of_lighttpd() {
         let line = line(&stages(), 1_764_000_000_000_042);
-        let words: Vec<&str> = line.split(' ').collect();
+        let columns: Vec<&str> = line.split(' ').collect();
         // The time, the level and the client come before these columns.
-        let column = |nth: usize| words[nth - 4];
+        let column = |nth: usize| columns[nth - 4];
         assert_eq!([4, 5, 6].map(column), ["timing", "write-start:", "1764000000.000042"]);
         assert_eq!([7, 8, 9].map(column), ["read-queue-wait:", "0.000", "ms"]);
         assert_eq!([10, 11, 12].map(column), ["read-time:", "1.234", "ms"]);
@@ -179,7 +179,7 @@ mod tests {
         let failed = (400_000, "in a failed try at backend a:1".to_owned());
         assert_eq!(reported, [first_byte, failed]);
         trace.leave(Some("a:1".into()), true, &stages);
-        assert_eq!(earlier_words(&trace.earlier[0]), "in 2 failed tries at backend a:1");
+        assert_eq!(describe_earlier(&trace.earlier[0]), "in 2 failed tries at backend a:1");
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         stages.begin_span(Span::Body, 0);
         stages.begin_span(Span::Write, 9);
         let backend = UpstreamTrace { address: Some("b:1".into()), ..UpstreamTrace::default() };
-        for (trace, maker, words) in [
+        for (trace, maker, description) in [
             (None, Maker::Server, MAKING),
             // The backend only authorized the request.
             (Some(&backend), Maker::Server, MAKING),
@@ -197,14 +197,20 @@ mod tests {
             (None, Maker::Program, "waiting for more of the body of the program"),
             (Some(&backend), Maker::Program, "waiting for more of the body of the program"),
         ] {
-            assert_eq!(stretches(&stages, trace, maker), [(9, words.to_owned())], "{maker:?}");
+            assert_eq!(
+                stretches(&stages, trace, maker),
+                [(9, description.to_owned())],
+                "{maker:?}"
+            );
         }
     }
 
     #[test]
     fn times_are_spoken() {
-        for (us, words) in [(0, "0 us"), (999, "999 us"), (1_499, "1 ms"), (999_999, "1000 ms")] {
-            assert_eq!(Spoken(us).to_string(), words);
+        for (us, description) in
+            [(0, "0 us"), (999, "999 us"), (1_499, "1 ms"), (999_999, "1000 ms")]
+        {
+            assert_eq!(Spoken(us).to_string(), description);
         }
         assert_eq!(Spoken(2_314_000).to_string(), "2.31 s");
     }

@@ -196,7 +196,7 @@ struct Sender {
 
 /// A rejected batch.
 struct Refused {
-    words: String,
+    message: String,
     /// The minimum pause before another try; `None` if a retry would not help.
     pause: Option<Duration>,
 }
@@ -240,7 +240,7 @@ impl Sender {
                 Err(refused) => refused,
             };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            self.warn(&refused.words);
+            self.warn(&refused.message);
             let pause = refused.pause.filter(|_| !self.is_ending);
             match pause.and_then(|least| Some(pauses.next()?.max(least))) {
                 Some(pause) => self.pause(pause),
@@ -275,7 +275,7 @@ impl Sender {
 
     /// Posts a batch; returns the body of a successful response.
     fn post(&self, fetcher: &Fetcher, body: &[u8]) -> Result<Bytes, Refused> {
-        let refused = |words, pause| Refused { words, pause };
+        let refused = |message, pause| Refused { message, pause };
         let mut request =
             Request::post(&*self.options.url).header(CONTENT_TYPE, "application/json");
         for (name, value) in self.options.fields.iter() {

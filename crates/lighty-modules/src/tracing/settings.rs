@@ -190,7 +190,7 @@ fn parse_field_name(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
 }
 
 fn field_name(name: Arc<str>) -> Result<Arc<str>, Reject> {
-    let wrong = |words: String| Err(Reject::new(words).help("write `\"X-Request-Id\"`"));
+    let wrong = |message: String| Err(Reject::new(message).help("write `\"X-Request-Id\"`"));
     if !name.bytes().all(is_token) {
         return wrong("is no name of a field".to_owned());
     }

@@ -96,7 +96,7 @@ impl SpanRecord {
             handler: ex.counts_for(),
             body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
             backend: ex.ext::<UpstreamTrace>().cloned(),
-            fault: ex.state.fault.map_or("", |fault| fault.verdict().words),
+            fault: ex.state.fault.map_or("", |fault| fault.verdict().message),
             parts: parts(ex, origin_us),
             calls: context.calls.iter().map(|call| since_1970(ex, call, origin_us)).collect(),
         }

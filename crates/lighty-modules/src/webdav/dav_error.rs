@@ -92,7 +92,7 @@ impl From<BodyFault> for DavError {
 
 impl From<IfFault> for DavError {
     fn from(fault: IfFault) -> Self {
-        Self::fault(Fault::DavXml, fault.words())
+        Self::fault(Fault::DavXml, fault.message())
     }
 }
 

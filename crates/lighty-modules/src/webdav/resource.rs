@@ -119,7 +119,7 @@ impl Resource {
 
 /// Returns the error for a file that the server protects.
 pub(super) fn kept() -> DavError {
-    DavError::fault(Fault::Forbidden, protected_files::WORDS)
+    DavError::fault(Fault::Forbidden, protected_files::REFUSAL)
 }
 
 /// Returns the URL that a listing shows for a collection or a file.

@@ -83,7 +83,7 @@ impl RecordedRun {
         let written = value["intervals"].as_array()?;
         let mut parts = written.iter().map(part).collect::<Option<Vec<_>>>()?;
         let failures = value["failures"].as_object()?.iter();
-        let failures = failures.filter_map(|(words, count)| Some((plain(words), count.as_u64()?)));
+        let failures = failures.filter_map(|(name, count)| Some((plain(name), count.as_u64()?)));
         let unsent = value["unsent"].as_u64().filter(|count| *count > 0);
         let failures: Vec<_> =
             failures.chain(unsent.map(|count| (UNSENT.to_owned(), count))).collect();
@@ -133,14 +133,14 @@ fn spread(pairs: &Value) -> Option<Spread> {
 /// Spreads failures evenly over all parts if their times were not recorded. Unexpected responses
 /// are already among the times of their parts.
 fn spread_evenly(parts: &mut [Interval], failures: &[(String, u64)]) -> Option<()> {
-    let has_response = |words: &str| {
+    let has_response = |name: &str| {
         let known = [LoadFailure::Status, LoadFailure::Length, LoadFailure::Checksum];
-        known.into_iter().any(|failure| failure.words() == words)
+        known.into_iter().any(|failure| failure.label() == name)
     };
     let (mut failed, mut unanswered) = (0u64, 0);
-    for (words, count) in failures {
+    for (name, count) in failures {
         failed = within(failed.checked_add(*count)?, COUNT_MAX)?;
-        unanswered += if has_response(words) { 0 } else { *count };
+        unanswered += if has_response(name) { 0 } else { *count };
     }
     let whole = parts.len() as u64;
     for (at, part) in (0..).zip(parts) {
@@ -213,7 +213,7 @@ impl Measure {
     /// The change, with its bounds and verdict.
     fn show_change(self, row: &MeasureRow) -> String {
         let MeasureRow { change, low, high, verdict, .. } = row;
-        let word = verdict.words();
+        let word = verdict.label();
         match self {
             Self::Failed => format!("{change:>+6.2} pt {low:>+6.2} to {high:>+6.2} pt: {word}"),
             _ => format!("{change:>+6.1} %  {low:>+6.1} to {high:>+6.1} %: {word}"),
@@ -232,7 +232,7 @@ enum MeasureVerdict {
 }
 
 impl MeasureVerdict {
-    fn words(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Better => "better",
             Self::Worse => "worse",
@@ -296,8 +296,8 @@ fn write_table(one: &RecordedRun, other: &RecordedRun, out: &mut String) -> std:
         other.intervals.widen();
     }
     for run in [&one, &other] {
-        for (words, count) in &run.failures {
-            writeln!(out, "{}: {count} {words}", run.name)?;
+        for (name, count) in &run.failures {
+            writeln!(out, "{}: {count} {name}", run.name)?;
         }
     }
     if let Some(short) = [&one, &other].into_iter().find(|run| run.parts().len() < PARTS_MIN) {

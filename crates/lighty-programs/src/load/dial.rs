@@ -17,9 +17,9 @@ pub(super) const ALPN_H2: &str = "h2";
 pub(super) struct FirstDialError(Arc<Mutex<Option<String>>>);
 
 impl FirstDialError {
-    pub(super) fn note(&self, words: String) {
+    pub(super) fn note(&self, message: String) {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(words);
+        first.get_or_insert(message);
     }
 
     pub(super) fn take(&self) -> Option<String> {
@@ -51,8 +51,8 @@ impl Dial {
                 }
             })?;
         let Some(policy) = &self.policy else { return Ok(stream) };
-        let fail = |words: String| {
-            self.first_error.note(words);
+        let fail = |message: String| {
+            self.first_error.note(message);
             LoadFailure::Handshake
         };
         let info = stream.connect_tls(policy).await.map_err(|fault| fail(fault.to_string()))?;

@@ -234,7 +234,7 @@ impl<'a> Driver<'a> {
                 return todo.push_front(one);
             }
             Err(fault) => {
-                self.shared.note(fault.words());
+                self.shared.note(fault.message());
                 // The next request would fail too, so other tasks run first.
                 self.is_closing = true;
                 return self.fail(one, LoadFailure::Protocol);
@@ -306,7 +306,7 @@ impl<'a> Driver<'a> {
                     self.take(event, rest, now_us, todo);
                 }
                 Err(fault) => {
-                    self.shared.note(fault.words());
+                    self.shared.note(fault.message());
                     self.dead = Some(LoadFailure::Protocol);
                     break;
                 }
@@ -344,7 +344,7 @@ impl<'a> Driver<'a> {
                 let Some(sent_request) = self.remove(stream) else { return };
                 match (fault, code) {
                     (Some(fault), _) => {
-                        self.shared.note(fault.words());
+                        self.shared.note(fault.message());
                         self.fail(sent_request.todo, LoadFailure::Protocol);
                     }
                     (None, ErrorCode::REFUSED_STREAM) => self.again(sent_request.todo, todo),

@@ -72,13 +72,13 @@ fn write_connections(tally: &Tally, out: &mut String) -> std::fmt::Result {
 
 fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
     for (failure, count) in &tally.failures {
-        let has_words = matches!(
+        let has_reason = matches!(
             failure,
             LoadFailure::Connect | LoadFailure::Handshake | LoadFailure::Protocol
         );
-        let why = tally.first_error.as_ref().filter(|_| has_words);
+        let why = tally.first_error.as_ref().filter(|_| has_reason);
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
-        writeln!(out, "{count} {}{why}", failure.words())?;
+        writeln!(out, "{count} {}{why}", failure.label())?;
     }
     if tally.unsent > 0 {
         writeln!(out, "{} {UNSENT}", tally.unsent)?;
@@ -196,13 +196,13 @@ pub fn http_load(tally: &Tally) -> String {
         out += &format!("msecs/{name}: {mean} mean, {max} max, {min} min\n");
     }
     let failed = |failure| tally.failures.get(&failure).copied().unwrap_or(0);
-    for (failure, words) in [
+    for (failure, label) in [
         (LoadFailure::Timeout, "timeouts"),
         (LoadFailure::Length, "bad byte counts"),
         (LoadFailure::Checksum, "bad checksums"),
     ] {
         if failed(failure) > 0 {
-            out += &format!("{} {words}\n", failed(failure));
+            out += &format!("{} {label}\n", failed(failure));
         }
     }
     out += "HTTP response codes:\n";
@@ -215,9 +215,9 @@ pub fn http_load(tally: &Tally) -> String {
 /// Result for programs, and for comparing runs.
 pub fn json(options: &LoadTestOptions, tally: &Tally) -> Value {
     let none = LoadTimes::default();
-    let words = |failure: &LoadFailure| failure.words().to_owned();
+    let label = |failure: &LoadFailure| failure.label().to_owned();
     let failures: serde_json::Map<String, Value> =
-        tally.failures.iter().map(|(failure, count)| (words(failure), (*count).into())).collect();
+        tally.failures.iter().map(|(failure, count)| (label(failure), (*count).into())).collect();
     let statuses: serde_json::Map<String, Value> = tally
         .statuses
         .iter()
@@ -299,19 +299,19 @@ mod tests {
 
     #[test]
     fn times_of_nothing_are_none() {
-        let (words, value) = printed(&Tally::default());
+        let (text, value) = printed(&Tally::default());
         for name in ["connect", "first byte", "whole"] {
-            let row = words.lines().find(|line| line.starts_with(name)).expect("a row");
+            let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
             assert_eq!(row[name.len()..].split_whitespace().collect::<Vec<_>>(), ["-"; 8]);
         }
-        assert!(words.contains("made no connection\n") && !words.contains("0.000"), "{words}");
+        assert!(text.contains("made no connection\n") && !text.contains("0.000"), "{text}");
         for name in ["connect_us", "first_byte_us", "total_us"] {
             let times = value[name].as_object().expect("an object");
             let of_nothing = times.iter().filter(|(_, figure)| figure.is_null()).count();
             assert_eq!((of_nothing, &times["count"], times.len()), (9, &0.into(), 12), "{value}");
         }
-        let words = http_load(&Tally::default());
-        assert!(!words.contains("msecs") && !words.contains("mean bytes"), "{words}");
+        let text = http_load(&Tally::default());
+        assert!(!text.contains("msecs") && !text.contains("mean bytes"), "{text}");
     }
 
     #[test]
@@ -320,14 +320,14 @@ mod tests {
         (0..50).for_each(|_| tally.end(0, 2000));
         (0..25).for_each(|_| tally.fail(LoadFailure::Timeout, 0, 1_000_000));
         (0..25).for_each(|_| tally.omit(0, 4));
-        let (words, value) = printed(&tally);
-        let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
+        let (text, value) = printed(&tally);
+        let row = text.lines().find(|line| line.starts_with("whole")).expect("a row");
         let figures: Vec<&str> = row.split_whitespace().skip(1).collect();
         // Unsent requests do not count as fast.
         let bounds = [">2.000ms", ">1.00s", ">1.00s", ">1.00s", ">1.00s", ">1.00s"];
-        assert_eq!(figures[1..3], ["2.000ms", bounds[0]], "{words}");
-        assert_eq!(figures[3..], bounds[1..], "{words}");
-        assert!(figures[0].starts_with(">251.") && words.contains("; > stands before"), "{words}");
+        assert_eq!(figures[1..3], ["2.000ms", bounds[0]], "{text}");
+        assert_eq!(figures[3..], bounds[1..], "{text}");
+        assert!(figures[0].starts_with(">251.") && text.contains("; > stands before"), "{text}");
         let times = &value["total_us"];
         let at_least = ["mean_us", "75", "90", "99", "99_9", "99_99", "max_us"];
         assert_eq!(times["at_least"], json!(at_least), "{value}");
@@ -344,9 +344,9 @@ mod tests {
     fn who_is_refused_at_once_waits_for_nothing() {
         let mut tally = Tally::default();
         (0..3).for_each(|_| tally.fail(LoadFailure::Refused, 0, 90));
-        let (words, value) = printed(&tally);
-        let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
-        assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 8], "{words}");
+        let (text, value) = printed(&tally);
+        let row = text.lines().find(|line| line.starts_with("whole")).expect("a row");
+        assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 8], "{text}");
         let total = &value["total_us"];
         assert_eq!((&total["99"], &total["mean_us"]), (&Value::Null, &Value::Null), "{value}");
         assert_eq!((&total["failed"], &total["at_least"]), (&3.into(), &json!([])), "{value}");

@@ -111,8 +111,8 @@ impl SharedLoad {
     }
 
     /// Records the reason of a broken connection.
-    pub(super) fn note(&self, words: &str) {
-        self.dial.first_error.note(words.to_owned());
+    pub(super) fn note(&self, message: &str) {
+        self.dial.first_error.note(message.to_owned());
     }
 
     /// Counts the outcome of a request for URL `at` that was due at `due_us`.

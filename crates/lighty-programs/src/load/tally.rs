@@ -46,7 +46,7 @@ pub enum LoadFailure {
 
 impl LoadFailure {
     /// Description for reports.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Refused => "connections refused",
             Self::Connect => "connections failed",

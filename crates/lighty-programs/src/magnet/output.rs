@@ -18,8 +18,8 @@ use crate::app::Response;
 const TYPE_DEFAULT: &[u8] = b"Content-Type: text/html\r\n";
 
 /// The response if no script is run.
-pub(super) fn refused(status: &str, words: &str) -> Response {
-    let errors = format!("{NAME}: {words}").into_bytes();
+pub(super) fn refused(status: &str, message: &str) -> Response {
+    let errors = format!("{NAME}: {message}").into_bytes();
     Response { errors, ..Response::status(status) }
 }
 

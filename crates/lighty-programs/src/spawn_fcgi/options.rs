@@ -144,11 +144,11 @@ pub(super) enum Address {
 const VALUED: &str = "cdfgapbusCFPUGM";
 const PLAIN: &str = "?hnvS";
 
-/// Option letters with their values, and the words after them.
+/// Option letters with their values, and the operands after them.
 #[derive(Default)]
 struct Typed {
     options: Vec<(char, OsString)>,
-    words: Vec<OsString>,
+    operands: Vec<OsString>,
 }
 
 impl Typed {
@@ -174,7 +174,7 @@ impl Typed {
 /// Parses the arguments, without the program's own name.
 pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<SpawnCommand, Misuse> {
     let typed = split(arguments)?;
-    if typed.options.is_empty() && typed.words.is_empty() {
+    if typed.options.is_empty() && typed.operands.is_empty() {
         return Err(Misuse::Empty);
     }
     // The first of them decides, as in a parser that executes options immediately.
@@ -198,8 +198,8 @@ fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse>
             Ok(Some(Arg::Long("help"))) => 'h',
             Ok(Some(Arg::Long(_))) | Err(_) => return Err(Misuse::Unknown('-')),
             Ok(Some(Arg::Value(word))) => {
-                typed.words.push(word);
-                typed.words.extend(parser.raw_args().into_iter().flatten());
+                typed.operands.push(word);
+                typed.operands.extend(parser.raw_args().into_iter().flatten());
                 return Ok(typed);
             }
             Ok(None) => return Ok(typed),
@@ -249,11 +249,11 @@ fn options(mut typed: Typed) -> Result<Options, Wrong> {
     })
 }
 
-/// The program to start. Words after the options take precedence over `-f`.
+/// The program to start. Operands take precedence over `-f`.
 fn program(typed: &mut Typed) -> Result<Started, Wrong> {
-    if !typed.words.is_empty() {
-        let path = typed.words.remove(0);
-        return Ok(Started::Arguments(path, std::mem::take(&mut typed.words)));
+    if !typed.operands.is_empty() {
+        let path = typed.operands.remove(0);
+        return Ok(Started::Arguments(path, std::mem::take(&mut typed.operands)));
     }
     match typed.value('f') {
         Some(command) if !command.is_empty() => Ok(Started::Shell(command.to_owned())),

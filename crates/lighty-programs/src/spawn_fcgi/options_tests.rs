@@ -30,7 +30,7 @@ fn options_are_read_as_getopt_reads_them() {
     let read = options("-s /s prog -n");
     assert!(!read.no_fork);
     assert_eq!(read.program, Started::Arguments("prog".into(), vec!["-n".into()]));
-    // Values are taken as they are, and so are words after the program.
+    // Values are taken as they are, and so are arguments after the program.
     assert_eq!(options("-s=/s prog").address, Address::Unix("=/s".into()));
     assert_eq!(options("-s -- prog").address, Address::Unix("--".into()));
     assert_eq!(options("-s -p prog").address, Address::Unix("-p".into()));

@@ -1,4 +1,4 @@
-//! Errors that prevent a start, in the words of spawn-fcgi.
+//! Errors that prevent a start, as spawn-fcgi words them.
 
 use std::io;
 use std::path::PathBuf;

@@ -271,7 +271,7 @@ impl Crew {
             ended = child.wait() => {
                 let lived_ms = self.now_ms().saturating_sub(self.began_ms(number, now_ms));
                 WorkerOutcome::Ended(WorkerEnd {
-                    why: format!("process {} {}", child.id(), words(&ended)),
+                    why: format!("process {} {}", child.id(), outcome(&ended)),
                     is_done: matches!(ended, Ok(Exit::Code(0))),
                     is_orderly: self.ended_in_order(&ended, lived_ms),
                     lived_ms,
@@ -380,7 +380,7 @@ impl Crew {
 }
 
 /// Describes the end of a worker, to follow its number.
-pub(super) fn words(ended: &io::Result<Exit>) -> String {
+pub(super) fn outcome(ended: &io::Result<Exit>) -> String {
     match ended {
         Ok(exit) => format!("ended: {exit}"),
         Err(error) => format!("is lost: {error}"),

@@ -53,14 +53,14 @@ fn read_json(text: &str) -> Result<RequestTimes, &'static str> {
 fn read_timing(text: &str) -> Result<RequestTimes, &'static str> {
     // The fields that every line about a request has follow after the comma.
     let text = text.split_once(',').map_or(text, |(times, _)| times);
-    let mut words = text.split_ascii_whitespace();
-    let at_s = words.next().and_then(|word| word.parse::<f64>().ok());
+    let mut tokens = text.split_ascii_whitespace();
+    let at_s = tokens.next().and_then(|word| word.parse::<f64>().ok());
     let at_s = at_s.filter(|at_s| (0.0..1e11).contains(at_s)).ok_or("it has no time")?;
     let (mut stages, mut is_stage) = (Vec::new(), false);
-    while let Some(name) = words.next().and_then(|word| word.strip_suffix(':')) {
-        let value = words.next().and_then(|word| word.parse::<f64>().ok());
+    while let Some(name) = tokens.next().and_then(|word| word.strip_suffix(':')) {
+        let value = tokens.next().and_then(|word| word.parse::<f64>().ok());
         let took_ms = value.filter(|ms| (0.0..1e12).contains(ms)).ok_or("a time is no number")?;
-        if words.next() != Some("ms") {
+        if tokens.next() != Some("ms") {
             return Err("a time has no unit");
         }
         if is_stage {

@@ -64,8 +64,8 @@ impl DialFault {
                 FaultReport::new(Fault::BackendConnectTimeout, format!("{limit_ms} ms"))
             }
             Self::HandshakeTimeout { limit_ms } => {
-                let words = format!("{limit_ms} ms, in the handshake of TLS");
-                FaultReport::new(Fault::BackendConnectTimeout, words)
+                let message = format!("{limit_ms} ms, in the handshake of TLS");
+                FaultReport::new(Fault::BackendConnectTimeout, message)
             }
             Self::Tls(fault) => FaultReport::new(Fault::BackendTls, fault.to_string()),
             Self::Http2(why) => FaultReport::new(Fault::BackendMalformed, format!("HTTP/2: {why}")),

@@ -35,14 +35,14 @@ pub(crate) fn write_variables(
     let mut params = params(upstream_request, server_addr.as_bytes(), length);
     params.extra = &extra;
     let colliding = write(&mut params);
-    if colliding > 0 && !upstream_request.words.counted_colliding.replace(true) {
+    if colliding > 0 && !upstream_request.rewritten.counted_colliding.replace(true) {
         variables::log_colliding(upstream_request.ex, &params);
     }
 }
 
 /// Returns the fault of a request that the engine should have refused.
-pub(crate) fn unfit(words: &'static str) -> FaultReport {
-    FaultReport::new(Fault::Internal, words)
+pub(crate) fn unfit(message: &'static str) -> FaultReport {
+    FaultReport::new(Fault::Internal, message)
 }
 
 /// The listener of the last request, with its address as text: the next request usually has the
@@ -84,7 +84,7 @@ fn params<'a>(
         Peer::Inet(address) => address.port(),
         Peer::Unix => 0,
     };
-    let script = &upstream_request.words.script;
+    let script = &upstream_request.rewritten.script;
     Params {
         server_software: ex.settings.core.tag.as_bytes(),
         server_name: variables::server_name(ex),
@@ -95,10 +95,10 @@ fn params<'a>(
         remote_port,
         remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
         method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
-        request_uri: upstream_request.words.request_uri(ex),
+        request_uri: upstream_request.rewritten.request_uri(ex),
         redirect_uri: (request.target != request.target_raw)
-            .then_some(&*upstream_request.words.target),
-        query: upstream_request.words.split_target().1.unwrap_or_default(),
+            .then_some(&*upstream_request.rewritten.target),
+        query: upstream_request.rewritten.split_target().1.unwrap_or_default(),
         content_length: length,
         script_name: &script.name,
         path_info: &script.path_info,

@@ -26,7 +26,7 @@ fn upstream_host(ex: &Exchange) -> &[u8] {
 /// A request on its way to a backend.
 pub(crate) struct UpstreamRequest<'a> {
     pub ex: &'a Exchange,
-    pub words: &'a RewrittenHead,
+    pub rewritten: &'a RewrittenHead,
     /// Framing of the body.
     pub framing: BodyFraming,
     /// The client's upgrade is forwarded.
@@ -46,7 +46,7 @@ impl UpstreamRequest<'_> {
 
     /// Returns the client's own end-to-end fields, except replaced ones.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
-        let replaced = self.words;
+        let replaced = self.rewritten;
         end_to_end(&self.ex.request.fields)
             .filter(|(known, name, _)| !replaced.replaces(*known, name))
     }
@@ -350,8 +350,8 @@ fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
     }
 }
 
-fn mapped_out(words: String) -> FaultReport {
-    FaultReport::new(Fault::MappedOut, words)
+fn mapped_out(message: String) -> FaultReport {
+    FaultReport::new(Fault::MappedOut, message)
 }
 
 /// Returns a field's value as changed by the first matching rule.

@@ -78,7 +78,7 @@ impl CgiResponse {
         &mut self,
         output: &[u8],
     ) -> Result<(usize, Range<usize>), FaultReport> {
-        self.left.take(output).map_err(|fault| malformed(fault.words()))
+        self.left.take(output).map_err(|fault| malformed(fault.message()))
     }
 
     /// Returns true if nothing of the body is missing when the output ends.
@@ -123,8 +123,8 @@ impl CgiResponse {
 fn blame(fault: CgiFault) -> FaultReport {
     match fault {
         CgiFault::HeadTooLarge | CgiFault::TooManyFields => {
-            FaultReport::new(Fault::BackendHeadTooLarge, fault.words())
+            FaultReport::new(Fault::BackendHeadTooLarge, fault.message())
         }
-        _ => malformed(fault.words()),
+        _ => malformed(fault.message()),
     }
 }

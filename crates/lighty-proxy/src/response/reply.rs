@@ -40,7 +40,7 @@ pub(crate) fn take_head(
     response.status = head.status;
     take_fields(&head.fields, response);
     let request = &ex.request;
-    let (requested, sent_host) = (&*request.authority, &*call.words.host);
+    let (requested, sent_host) = (&*request.authority, &*call.rewritten.host);
     let mapping = Mapping::of_response(route, requested, sent_host, request.scheme == "https");
     mapping.map_fields(&mut response.fields);
     mapping::rewrite(&mut response.fields, &route.response.rewrite)

@@ -377,17 +377,17 @@ enum BodyStep {
     End,
 }
 
-fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> FaultReport {
-    FaultReport::new(Fault::BackendCut, words)
+fn cut(message: impl Into<std::borrow::Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::BackendCut, message)
 }
 
 /// Returns the fault of a response after its request body ended early.
 fn of_body(cause: BodyFault) -> FaultReport {
-    let words = match cause {
-        BodyFault::Malformed(words) => words,
-        _ => Fault::of_body(cause).verdict().words,
+    let message = match cause {
+        BodyFault::Malformed(message) => message,
+        _ => Fault::of_body(cause).verdict().message,
     };
-    FaultReport::new(Fault::of_body(cause), words)
+    FaultReport::new(Fault::of_body(cause), message)
 }
 
 impl Ahead for UpstreamBody {

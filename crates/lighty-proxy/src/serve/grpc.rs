@@ -29,7 +29,7 @@ pub(super) fn translate(ex: &mut Exchange, report: &FaultReport) {
     response.status = Status::OK;
     response.fields.push_known(Known::ContentType, "application/grpc");
     response.fields.push(b"grpc-status", code);
-    response.fields.push(b"grpc-message", report.fault.verdict().words.as_bytes());
+    response.fields.push(b"grpc-message", report.fault.verdict().message.as_bytes());
 }
 
 fn is_grpc(content_type: &[u8]) -> bool {

@@ -246,14 +246,14 @@ impl Local {
     }
 
     /// Records that an address refused, or failed by its own fault.
-    pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, words: &str) {
+    pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, reason: &str) {
         let now_ms = self.clock.mono_ms();
         let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
         if let HealthChange::WentDown { until_ms } = change {
             let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
-            permit.address.set_last_error(Some(words));
+            permit.address.set_last_error(Some(reason));
             let for_ms = until_ms.saturating_sub(now_ms);
-            let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
+            let message = format!("{name}: backend {text} is down ({reason}), for {for_ms} ms");
             self.say(Level::Error, &message);
         }
     }

@@ -43,7 +43,7 @@ impl Serving<'_> {
         if let Err(undecided) = reply::take_head(self.ex, &call, &self.route) {
             let transfer = Transfer { call, connection, upload: ReplayableBody::none() };
             UpstreamBody::new(transfer, &self.local, None).discard();
-            self.ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            self.ex.fail_saying(Fault::PatternLimit, &undecided.message);
             return Ok(Step::Answered);
         }
         let is_unknown =
@@ -90,8 +90,8 @@ impl Serving<'_> {
             // The next handler gets the same body.
             let was_sent = upload.is_over();
             self.ex.body = upload.into_body().ok_or_else(|| {
-                let words = "X-Rewrite after a body that cannot be sent again";
-                FaultReport::new(Fault::BackendMalformed, words).about(&backend)
+                let message = "X-Rewrite after a body that cannot be sent again";
+                FaultReport::new(Fault::BackendMalformed, message).about(&backend)
             })?;
             upload = if was_sent { ReplayableBody::none() } else { ReplayableBody::default() };
         }
@@ -104,8 +104,8 @@ impl Serving<'_> {
 /// The client would misread the bytes that follow.
 #[cold]
 fn another_protocol(connection: &Connection) -> FaultReport {
-    let words = "101 to another protocol than the client asked for";
+    let message = "101 to another protocol than the client asked for";
     connection.permit.address.count_failure();
     let text = &connection.permit.address.spec.text;
-    FaultReport::new(Fault::BackendMalformed, format!("backend {text}: {words}"))
+    FaultReport::new(Fault::BackendMalformed, format!("backend {text}: {message}"))
 }

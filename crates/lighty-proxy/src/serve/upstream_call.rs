@@ -51,7 +51,7 @@ const RESET_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct UpstreamCall {
     pub session: Box<dyn Session>,
     pub response: BackendResponse,
-    pub words: RewrittenHead,
+    pub rewritten: RewrittenHead,
     /// Collects the backend's output for the error log, up to `error_kbytes_max`; `None` without
     /// output.
     pub errors: Option<Box<ErrorOutput>>,
@@ -149,10 +149,10 @@ pub(crate) enum CallFailure {
 
 impl CallFailure {
     /// Returns the kind of the failure, with few distinct values.
-    pub(crate) fn words(&self) -> &'static str {
+    pub(crate) fn message(&self) -> &'static str {
         match self {
-            Self::Backend { fault, .. } => fault.fault.verdict().words,
-            Self::Gone(fault) => fault.verdict().words,
+            Self::Backend { fault, .. } => fault.fault.verdict().message,
+            Self::Gone(fault) => fault.verdict().message,
             Self::Body(_) => "the request's body could not be read",
         }
     }
@@ -167,7 +167,7 @@ impl UpstreamCall {
         Self {
             session: session::create(protocol),
             response: BackendResponse::default(),
-            words: RewrittenHead::default(),
+            rewritten: RewrittenHead::default(),
             errors: None,
             error_kbytes_max: 0,
             out: Vec::with_capacity(1024),
@@ -191,7 +191,7 @@ impl UpstreamCall {
     pub(crate) fn clear(&mut self) {
         self.session.clear();
         self.response.clear();
-        self.words.clear();
+        self.rewritten.clear();
         self.errors = None;
         self.out.clear();
         self.sent = 0;
@@ -214,7 +214,7 @@ impl UpstreamCall {
     /// Returns the session, the rewritten head, and the buffer that the session writes the request
     /// to.
     pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
-        (&mut *self.session, &self.words, &mut self.out)
+        (&mut *self.session, &self.rewritten, &mut self.out)
     }
 
     /// Sets whether the process behind the connection may still be busy with the previous request.
@@ -433,8 +433,8 @@ impl UpstreamCall {
         if self.interim <= INTERIM_MAX {
             return Ok(());
         }
-        let words = format!("more than {INTERIM_MAX} interim responses");
-        Err(CallFailure::Backend { fault: malformed(words), silent: false })
+        let message = format!("more than {INTERIM_MAX} interim responses");
+        Err(CallFailure::Backend { fault: malformed(message), silent: false })
     }
 
     /// Parses buffered input, or reads once.
@@ -465,8 +465,8 @@ impl UpstreamCall {
             let fault = FaultReport::new(Fault::BackendHeadTooLarge, "its head");
             return Err(CallFailure::Backend { fault, silent: false });
         };
-        let closed = |words: String| CallFailure::Backend {
-            fault: FaultReport::new(Fault::BackendClosed, words),
+        let closed = |message: String| CallFailure::Backend {
+            fault: FaultReport::new(Fault::BackendClosed, message),
             silent,
         };
         match stream.poll_read(cx, room) {
@@ -527,8 +527,8 @@ impl UpstreamCall {
             match silence {
                 Silence::Leaves => {
                     self.busy = Busy::Yes;
-                    let words = "its process works on after a response";
-                    let fault = FaultReport::new(Fault::BackendClosed, words);
+                    let message = "its process works on after a response";
+                    let fault = FaultReport::new(Fault::BackendClosed, message);
                     return Poll::Ready(CallFailure::Backend { fault, silent: true });
                 }
                 Silence::AsksAgain { after_ms } if rest_ms > after_ms => {
@@ -629,11 +629,11 @@ impl UpstreamCall {
     }
 
     fn too_late(&self) -> CallFailure {
-        let (fault, words) = match self.waits {
+        let (fault, message) = match self.waits {
             Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
             _ => (Fault::BackendReadTimeout, "before its response"),
         };
-        CallFailure::Backend { fault: FaultReport::new(fault, words), silent: true }
+        CallFailure::Backend { fault: FaultReport::new(fault, message), silent: true }
     }
 }
 

@@ -50,8 +50,8 @@ impl AjpSession {
                 _ => "",
             };
             malformed(match self.decoder.particulars() {
-                Some(numbers) => Cow::from(format!("{}: {numbers}{limit}", fault.words())),
-                None => fault.words().into(),
+                Some(numbers) => Cow::from(format!("{}: {numbers}{limit}", fault.message())),
+                None => fault.message().into(),
             })
         })
     }
@@ -74,7 +74,7 @@ impl AjpSession {
                 Event::Data(range)
             }
             Some(ajp13::AjpEvent::GetBody { len }) => {
-                self.body.on_get_body(len).map_err(|fault| malformed(fault.words()))?;
+                self.body.on_get_body(len).map_err(|fault| malformed(fault.message()))?;
                 Event::More
             }
             Some(ajp13::AjpEvent::End { reuse }) => {
@@ -110,7 +110,7 @@ impl Session for AjpSession {
             BodyFraming::Length(length) => Body::Length(length),
             BodyFraming::Chunked => Body::Unknown,
         };
-        let (server_name, port) = lighty_http::host::parts(&upstream_request.words.host);
+        let (server_name, port) = lighty_http::host::parts(&upstream_request.rewritten.host);
         let (remote_port, host) = match request.peer {
             lighty_io::transport::Peer::Inet(address) => {
                 (Some(address.port()), upstream_request.local_ip())
@@ -120,7 +120,7 @@ impl Session for AjpSession {
         let local_addr = host.map(|ip| ip.to_string());
         let environment = &upstream_request.ex.environment;
         let key_bits = environment.get(b"SSL_CIPHER_USEKEYSIZE");
-        let (path, query) = upstream_request.words.split_target();
+        let (path, query) = upstream_request.rewritten.split_target();
         let ajp = ajp13::AjpRequest {
             method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
             version: request.version,
@@ -142,14 +142,15 @@ impl Session for AjpSession {
             body,
             ..ajp13::AjpRequest::default()
         };
-        let fields = || upstream_request.fields().chain(upstream_request.words.extra.iter_known());
+        let fields =
+            || upstream_request.fields().chain(upstream_request.rewritten.extra.iter_known());
         ajp13::encode_request(&ajp, fields(), self.size, out).map_err(|fault| match fault {
             EncodeFault::HeadTooLarge => {
                 let needed_bytes = ajp13::needed_bytes(&ajp, fields());
                 let protocol = "AJP13 (proxy-core.ajp-packet-size)";
                 head_unfit(protocol, needed_bytes, self.size.bytes())
             }
-            _ => FaultReport::new(Fault::Internal, fault.words()),
+            _ => FaultReport::new(Fault::Internal, fault.message()),
         })?;
         self.decoder.begin_request();
         self.body = RequestBody::new(body, self.size);

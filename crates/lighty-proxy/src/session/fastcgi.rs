@@ -165,7 +165,7 @@ impl Session for FastcgiSession {
             }
             params.for_each(|name, value| writer.pair(name, value))
         });
-        writer.finish().map_err(|fault| unfit(fault.words()))?;
+        writer.finish().map_err(|fault| unfit(fault.message()))?;
         if upstream_request.framing == BodyFraming::None {
             self.end_body(None, out);
         }
@@ -203,7 +203,7 @@ impl Session for FastcgiSession {
             return Ok(Step { consumed: at, event });
         }
         loop {
-            let step = self.decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
+            let step = self.decoder.feed(&input[at..]).map_err(|f| malformed(f.message()))?;
             let bytes = &input[at..];
             at += step.consumed;
             match step.event {
@@ -249,7 +249,7 @@ impl Session for FastcgiSession {
                 }
                 continue;
             }
-            let step = self.decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
+            let step = self.decoder.feed(&input[at..]).map_err(|f| malformed(f.message()))?;
             let start = at;
             at += step.consumed;
             match step.event {
@@ -288,7 +288,7 @@ impl Session for FastcgiSession {
 /// Returns the fault of an application that ended the request before a head was complete. FastCGI
 /// 1.0 section 5.5: with `FCGI_CANT_MPX_CONN` and `FCGI_OVERLOADED` it rejects the request.
 fn without_head(end: fastcgi::EndRequest) -> FaultReport {
-    let words = match end.protocol_status {
+    let message = match end.protocol_status {
         ProtocolStatus::RequestComplete => {
             return malformed(format!("no head; the program ended with {}", end.app_status));
         }
@@ -296,7 +296,7 @@ fn without_head(end: fastcgi::EndRequest) -> FaultReport {
         ProtocolStatus::Overloaded => "it is overloaded",
         ProtocolStatus::UnknownRole => return malformed("it does not know its role"),
     };
-    FaultReport::new(Fault::BackendBusy, words)
+    FaultReport::new(Fault::BackendBusy, message)
 }
 
 #[cfg(test)]

@@ -89,12 +89,12 @@ impl Session for HttpSession {
         };
         let line = RequestLine {
             method: request.method.map_or("GET", Method::as_str).as_bytes(),
-            target: &upstream_request.words.target,
+            target: &upstream_request.rewritten.target,
             version: if upstream_request.force_http10 { Version::Http10 } else { Version::Http11 },
-            host: &upstream_request.words.host,
+            host: &upstream_request.rewritten.host,
             framing: upstream_request.framing,
         };
-        let (theirs, ours) = (upstream_request.fields(), &upstream_request.words.extra);
+        let (theirs, ours) = (upstream_request.fields(), &upstream_request.rewritten.extra);
         let hop = connection_fields(upstream_request)
             .map(|(name, value)| (Some(name), name.as_str().as_bytes(), value));
         encode_passed_on(&line, theirs, ours, hop, out)
@@ -191,7 +191,7 @@ impl Session for HttpSession {
 
 impl HttpSession {
     fn read_chunked(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
-        let found = self.decoder.feed(input).map_err(|f| malformed(f.words()))?;
+        let found = self.decoder.feed(input).map_err(|f| malformed(f.message()))?;
         if found.done {
             self.body = Body::Length(0);
         }
@@ -225,11 +225,11 @@ fn connection_fields<'a>(
 
 #[cold]
 fn blame(fault: ResponseFault, input: &[u8]) -> FaultReport {
-    let words = other_protocol(input).unwrap_or(fault.words());
+    let message = other_protocol(input).unwrap_or(fault.message());
     match fault {
         ResponseFault::HeadTooLarge | ResponseFault::TooManyFields => {
-            FaultReport::new(Fault::BackendHeadTooLarge, words)
+            FaultReport::new(Fault::BackendHeadTooLarge, message)
         }
-        _ => malformed(words),
+        _ => malformed(message),
     }
 }

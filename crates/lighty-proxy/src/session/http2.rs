@@ -68,14 +68,14 @@ impl Session for Http2Session {
             None => request.method.map_or("GET", Method::as_str),
         };
         self.is_head_request = method == "HEAD";
-        let words = upstream_request.words;
+        let rewritten = upstream_request.rewritten;
         record::push(Kind::Head, out, |out| {
             out.push(u8::from(upstream_request.framing == BodyFraming::None && !is_connect));
             record::push_text(method.as_bytes(), out);
-            record::push_text(&words.target, out);
-            record::push_text(&words.host, out);
+            record::push_text(&rewritten.target, out);
+            record::push_text(&rewritten.host, out);
             record::push_text(protocol.unwrap_or_default(), out);
-            let extra = words.extra.iter_known();
+            let extra = rewritten.extra.iter_known();
             for (known, name, value) in upstream_request.fields().chain(extra) {
                 // RFC 8441 section 5.1: there is no key.
                 if !(is_connect && name.eq_ignore_ascii_case(KEY)) {

@@ -41,7 +41,7 @@ impl Session for ScgiSession {
         let needed_bytes = writer.needed_bytes();
         writer.finish().map_err(|fault| match fault {
             ScgiFault::HeadTooLarge => head_unfit("SCGI", needed_bytes, scgi::HEAD_BYTES_MAX),
-            other => unfit(other.words()),
+            other => unfit(other.message()),
         })
     }
 

@@ -188,9 +188,9 @@ impl Backend {
     }
 
     /// Records the reason for its failure; `None` after its return.
-    pub(crate) fn set_last_error(&self, words: Option<&str>) {
+    pub(crate) fn set_last_error(&self, message: Option<&str>) {
         let mut last_failure = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
-        *last_failure = words.map(Arc::from);
+        *last_failure = message.map(Arc::from);
     }
 
     /// Returns the reason for its present or last failure.

@@ -97,8 +97,8 @@ pub enum HashKey {
 
 /// A line of the registry.
 pub(crate) struct BalancerRow {
-    /// Words of `proxy-core.balancer`, the main one first.
-    pub words: &'static [&'static str],
+    /// Names of `proxy-core.balancer`, the main one first.
+    pub names: &'static [&'static str],
     /// Description of the chosen backend, for the manual.
     pub doc: &'static str,
     create: fn(&BalancerOptions) -> Box<dyn Balancer>,
@@ -123,7 +123,7 @@ pub struct Algorithm(usize);
 impl Algorithm {
     /// Returns the algorithm of a word of `proxy-core.balancer`.
     pub fn named(word: &str) -> Option<Self> {
-        REGISTRY.iter().position(|entry| entry.words.contains(&word)).map(Self)
+        REGISTRY.iter().position(|entry| entry.names.contains(&word)).map(Self)
     }
 }
 

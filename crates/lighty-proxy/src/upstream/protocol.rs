@@ -89,10 +89,10 @@ macro_rules! define {
         }
 
         impl ProtocolName {
-            /// Words of `proxy-core.protocol`.
-            pub(crate) const WORDS: &'static [&'static str] = &[$($word),*];
+            /// Names of `proxy-core.protocol`.
+            pub(crate) const NAMES: &'static [&'static str] = &[$($word),*];
 
-            /// Returns the protocol of a word, by its index in [`ProtocolName::WORDS`].
+            /// Returns the protocol of a word, by its index in [`ProtocolName::NAMES`].
             pub(crate) fn nth(index: usize) -> Self {
                 [$(Self::$variant),*][index]
             }
@@ -170,9 +170,9 @@ mod tests {
             .collect();
         let named: BTreeSet<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
         assert_eq!(files, named);
-        let mut words = ProtocolName::WORDS.to_vec();
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), FILES.len());
+        let mut names = ProtocolName::NAMES.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FILES.len());
     }
 }

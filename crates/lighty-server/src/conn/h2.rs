@@ -370,7 +370,7 @@ fn note_refusal(conn: &Conn, ex: &mut Exchange, io: &mut H2Io, fault: RequestFau
     request_head::take_part(&mut io.head, &mut ex.request);
     ex.settings = Rc::clone(&ex.generation.global);
     let status = fault.status();
-    ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.words()));
+    ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.message()));
     status
 }
 

@@ -52,7 +52,7 @@ async fn wait(conn: &mut Conn, verify: bool) -> Result<(), &'static str> {
     let mut read = Vec::new();
     loop {
         match proxy_protocol::parse(&read, V2_BYTES_MAX) {
-            Err(fault) => return Err(fault.words()),
+            Err(fault) => return Err(fault.message()),
             Ok(Parsed::Complete { consumed, header }) => {
                 take(conn, &header, verify);
                 conn.worker().machine.counters.bytes_in.add(consumed as u64);

@@ -171,10 +171,10 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
         _ => false,
     };
     let log_noise = choice.exchange.settings.module::<TlsSettings>().log_noise;
-    let noise = |words: &str| (log_noise, words.to_owned());
+    let noise = |message: &str| (log_noise, message.to_owned());
     // Clients choose the offered protocols, so they do not distinguish causes.
     let mut offered = "";
-    let (is_logged, words) = match &fault {
+    let (is_logged, message) = match &fault {
         _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),
         HandshakeFault::ClearText(_) if is_http => {
             (true, "the client speaks HTTP in the clear: this port speaks TLS".to_owned())
@@ -190,12 +190,12 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
             (true, format!("TLS handshake failed: {cause}"))
         }
     };
-    if is_logged && let Some(mut words) = worker.tls.causes.meet(&words, worker.now_s()) {
+    if is_logged && let Some(mut message) = worker.tls.causes.meet(&message, worker.now_s()) {
         if !offered.is_empty() {
-            words += &format!("; {offered}");
+            message += &format!("; {offered}");
         }
         let about = About { client: &conn.peer_text, ..About::default() };
-        conn.log(&words, about);
+        conn.log(&message, about);
     }
     match fault {
         HandshakeFault::ClearText(bytes) if is_http => {

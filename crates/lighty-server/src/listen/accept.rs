@@ -44,8 +44,8 @@ impl Worker {
             let Err(panicked) = panics::catch(accepting).await else { break };
             in_vain += 1;
             if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
-                let words = &panicked.0;
-                let text = format!("giving up on listener {}: {words}", listener_info.name);
+                let message = &panicked.0;
+                let text = format!("giving up on listener {}: {message}", listener_info.name);
                 self.log(Level::Error, &text);
                 break;
             }

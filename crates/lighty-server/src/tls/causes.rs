@@ -71,12 +71,12 @@ impl Causes {
     }
 }
 
-/// Returns the distinct words of a cause, without its numbers, which clients choose.
+/// Returns the distinct tokens of a cause, without its numbers, which clients choose.
 fn kind(cause: &str) -> String {
-    let words = cause.split(|character: char| !character.is_ascii_alphanumeric());
+    let tokens = cause.split(|character: char| !character.is_ascii_alphanumeric());
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());
-    let words: BTreeSet<&str> = words.filter(is_word).collect();
-    words.into_iter().collect::<Vec<_>>().join(" ")
+    let tokens: BTreeSet<&str> = tokens.filter(is_word).collect();
+    tokens.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

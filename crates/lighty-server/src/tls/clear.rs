@@ -11,16 +11,16 @@ const ELSEWHERE: [&str; 2] = ["extforward.forwarder", "server.https-redirect-por
 pub(super) fn look(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(span) = enabled(config, "acme.activate") {
-        let words = "acme.activate gets certificates for TLS, and no listener speaks it: \
+        let message = "acme.activate gets certificates for TLS, and no listener speaks it: \
                      ssl.engine = \"enable\" is missing";
-        found.push(warning(span, words));
+        found.push(warning(span, message));
     }
     let is_elsewhere = ELSEWHERE.iter().any(|name| config.assigned(name).next().is_some());
     if let Some(span) = enabled(config, "server.https-redirect").filter(|_| !is_elsewhere) {
-        let words = "server.https-redirect sends clients to port 443, and no listener speaks TLS: \
+        let message = "server.https-redirect sends clients to port 443, and no listener speaks TLS: \
                      ssl.engine = \"enable\" is missing, or extforward.forwarder, where a proxy \
                      speaks it";
-        found.push(warning(span, words));
+        found.push(warning(span, message));
     }
     found
 }
@@ -31,6 +31,6 @@ fn enabled(config: &Config<Settings>, name: &str) -> Option<Span> {
     given.find(|given| given.value.as_bool() == Some(true)).map(|given| given.span)
 }
 
-fn warning(span: Span, words: &str) -> Diagnostic {
-    Diagnostic::new(Level::Warning, "tls", span, words)
+fn warning(span: Span, message: &str) -> Diagnostic {
+    Diagnostic::new(Level::Warning, "tls", span, message)
 }

@@ -66,11 +66,11 @@ impl Keeper {
         check(&next)?;
         if let Some(key_log) = &next.tls.key_log {
             let (path, now_s) = (key_log.path().display(), Clock::start().unix_s());
-            let words = format!(
+            let message = format!(
                 "ssl.key-log-file: the secrets of every TLS connection are written to {path}: \
                  whoever reads it can read what passes"
             );
-            self.log.line(Level::Warning, now_s, &words, About::default());
+            self.log.line(Level::Warning, now_s, &message, About::default());
         }
         if !self.is_running && !tls.materials.is_empty() {
             *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();

@@ -568,8 +568,8 @@ fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
         assert!(came.starts_with(b"HTTP/1.1 200 ") && came.len() > body.len(), "{path}");
     }
     let log = counts_and_stops(&mut server, PANICS);
-    for words in ["as a drill wants it: spool", "reading a response ahead broke off"] {
-        assert_eq!(log.matches(words).count(), PANICS, "{words} in {log}");
+    for message in ["as a drill wants it: spool", "reading a response ahead broke off"] {
+        assert_eq!(log.matches(message).count(), PANICS, "{message} in {log}");
     }
 }
 

@@ -56,23 +56,23 @@ pub fn java_websocket(url: &str, authorities: &Path) -> Option<Vec<String>> {
     java(&["websocket", url], authorities)
 }
 
-fn java(words: &[&str], authorities: &Path) -> Option<Vec<String>> {
+fn java(arguments: &[&str], authorities: &Path) -> Option<Vec<String>> {
     // The JDK contains both, so a missing compiler means a missing JDK.
     find_optional(&["javac"])?;
-    run_script(&find_optional(&["java"])?, "Requests.java", JAVA, words, authorities)
+    run_script(&find_optional(&["java"])?, "Requests.java", JAVA, arguments, authorities)
 }
 
 fn run_script(
     interpreter: &Path,
     name: &str,
     script: &str,
-    words: &[&str],
+    arguments: &[&str],
     authorities: &Path,
 ) -> Option<Vec<String>> {
     let directory = Program::directory();
     put(&directory, name, script);
     let mut command = Command::new(interpreter);
-    let command = command.arg(directory.path().join(name)).args(words).arg(authorities);
+    let command = command.arg(directory.path().join(name)).args(arguments).arg(authorities);
     Some(lines_of(command))
 }
 

@@ -83,10 +83,10 @@ pub fn call_among_cancellations(
     address: &str,
     calls: usize,
 ) -> Option<Vec<String>> {
-    let words = ["cancels", address, &calls.to_string()];
+    let arguments = ["cancels", address, &calls.to_string()];
     match library {
-        Library::Python => run_python(&words, None),
-        Library::Go => Some(lines_of(Command::new(go_peer()?).args(words))),
+        Library::Python => run_python(&arguments, None),
+        Library::Go => Some(lines_of(Command::new(go_peer()?).args(arguments))),
     }
 }
 
@@ -99,12 +99,12 @@ pub fn call_in_vain(address: &str) -> Option<Vec<String>> {
     run_python(&["down", address], None)
 }
 
-fn run_python(words: &[&str], authorities: Option<&Path>) -> Option<Vec<String>> {
+fn run_python(arguments: &[&str], authorities: Option<&Path>) -> Option<Vec<String>> {
     let python = python_with("grpc")?;
     let directory = Program::directory();
     put(&directory, "client.py", CLIENT);
     let mut command = Command::new(python);
-    let command = command.arg(directory.path().join("client.py")).args(words).args(authorities);
+    let command = command.arg(directory.path().join("client.py")).args(arguments).args(authorities);
     Some(lines_of(command))
 }
 

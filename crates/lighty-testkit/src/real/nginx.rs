@@ -23,7 +23,7 @@ impl Nginx {
         Self::start_with(" ssl", root, server)
     }
 
-    /// Like [`Nginx::start`], with additional words in its `listen`.
+    /// Like [`Nginx::start`], with additional parameters in its `listen`.
     #[must_use]
     pub fn start_with(how: &str, root: &Path, server: &str) -> Option<Self> {
         let binary = find(&["nginx"])?;

@@ -118,15 +118,15 @@ fn field_line(bytes: &[u8]) -> Option<FieldLine> {
 /// Position of the first colon. Eight bytes at a time, as in [`run_len`].
 #[inline]
 fn colon(bytes: &[u8]) -> Option<usize> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, eight) in words.iter().enumerate() {
+    let (blocks, rest) = bytes.as_chunks::<8>();
+    for (index, eight) in blocks.iter().enumerate() {
         let word = u64::from_le_bytes(*eight) ^ (LOW_BITS * b':' as u64);
         let found = word.wrapping_sub(LOW_BITS) & !word & HIGH_BITS;
         if found != 0 {
             return Some((index << 3) + (found.trailing_zeros() >> 3) as usize);
         }
     }
-    rest.iter().position(|&byte| byte == b':').map(|at| (words.len() << 3) + at)
+    rest.iter().position(|&byte| byte == b':').map(|at| (blocks.len() << 3) + at)
 }
 
 const fn is_blank(byte: u8) -> bool {
@@ -162,8 +162,8 @@ const HIGH_BITS: u64 = u64::from_le_bytes([0x80; 8]);
 /// first hit counts.
 #[inline(always)]
 fn run_len(bytes: &[u8], least: u8, refused: u64) -> usize {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, eight) in words.iter().enumerate() {
+    let (blocks, rest) = bytes.as_chunks::<8>();
+    for (index, eight) in blocks.iter().enumerate() {
         let word = u64::from_le_bytes(*eight);
         let del = word ^ (LOW_BITS * 0x7F);
         let small = word.wrapping_sub(LOW_BITS * u64::from(least)) & !word;
@@ -174,7 +174,7 @@ fn run_len(bytes: &[u8], least: u8, refused: u64) -> usize {
         }
     }
     let stops = |byte: u8| byte < least || byte == 0x7F || byte & refused as u8 != 0;
-    (words.len() << 3) + rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len())
+    (blocks.len() << 3) + rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::hpack::HpackFault;
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Reason why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::words`] as
+    /// Reason why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::message`] as
     /// its debug data.
     ConnFault,
     /// The error code for the peer.

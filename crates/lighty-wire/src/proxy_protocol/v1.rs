@@ -39,11 +39,11 @@ fn find_line(buf: &[u8]) -> Result<Option<&[u8]>, ProxyFault> {
     }
 }
 
-fn parse_endpoints(words: &[u8]) -> Result<Endpoints<'static>, ProxyFault> {
-    let mut words = words.split(|&byte| byte == b' ');
-    match words.next() {
-        Some(b"TCP4") => parse_inet::<Ipv4Addr>(words),
-        Some(b"TCP6") => parse_inet::<Ipv6Addr>(words),
+fn parse_endpoints(tokens: &[u8]) -> Result<Endpoints<'static>, ProxyFault> {
+    let mut tokens = tokens.split(|&byte| byte == b' ');
+    match tokens.next() {
+        Some(b"TCP4") => parse_inet::<Ipv4Addr>(tokens),
+        Some(b"TCP6") => parse_inet::<Ipv6Addr>(tokens),
         // "the receiver must ignore anything presented before the CRLF is found"
         Some(b"UNKNOWN") => Ok(Endpoints::Own),
         _ => Err(ProxyFault::Family),
@@ -51,12 +51,12 @@ fn parse_endpoints(words: &[u8]) -> Result<Endpoints<'static>, ProxyFault> {
 }
 
 fn parse_inet<'a, A: FromStr + Into<IpAddr>>(
-    mut words: impl Iterator<Item = &'a [u8]>,
+    mut tokens: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Endpoints<'static>, ProxyFault> {
-    let mut word = || words.next().unwrap_or_default();
+    let mut word = || tokens.next().unwrap_or_default();
     let (source, destination) = (parse_ip::<A>(word())?, parse_ip::<A>(word())?);
     let (source_port, destination_port) = (parse_port(word())?, parse_port(word())?);
-    if words.next().is_some() {
+    if tokens.next().is_some() {
         return Err(ProxyFault::Port);
     }
     Ok(Endpoints::Inet {

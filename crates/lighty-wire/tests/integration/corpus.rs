@@ -11,7 +11,7 @@ fn every_case_in_every_cut() {
     cases::replay_all("http1", 150, |case, pieces| run(pieces, &options(&case.options)));
 }
 
-/// The result, in the words of the corpus with all its keys. If a head is complete before the last
+/// The result, in the terms of the corpus with all its keys. If a head is complete before the last
 /// piece, bytes that have not arrived yet count as left over.
 fn run(pieces: &[&[u8]], opts: &ParseOpts) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();

@@ -17,7 +17,7 @@ use lighty_wire::uwsgi::UwsgiFault;
 /// Slug and message of every fault of the tables.
 macro_rules! rows {
     ($($table:ty),* $(,)?) => {
-        [$(<$table>::ALL.iter().map(|fault| (fault.slug(), fault.words())).collect::<Vec<_>>()),*]
+        [$(<$table>::ALL.iter().map(|fault| (fault.slug(), fault.message())).collect::<Vec<_>>()),*]
             .concat()
     };
 }
@@ -43,9 +43,9 @@ fn slugs_are_unique_and_every_fault_has_words() {
         proxy_protocol::EncodeFault,
     ];
     let mut slugs = BTreeSet::new();
-    for (slug, words) in rows {
+    for (slug, message) in rows {
         assert!(slugs.insert(slug), "{slug} occurs twice");
-        assert!(!words.is_empty(), "{slug} has no words");
+        assert!(!message.is_empty(), "{slug} has no words");
     }
 }
 
@@ -62,10 +62,10 @@ fn faults_of_responses_are_told_from_those_of_requests() {
 
 #[test]
 fn faults_of_http2_by_excess_name_their_limit() {
-    let conn = ConnFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.words()));
-    let stream = StreamFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.words()));
-    for (slug, code, words) in conn.chain(stream) {
-        let names_it = code != ErrorCode::ENHANCE_YOUR_CALM || words.contains("http2.");
+    let conn = ConnFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.message()));
+    let stream = StreamFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.message()));
+    for (slug, code, message) in conn.chain(stream) {
+        let names_it = code != ErrorCode::ENHANCE_YOUR_CALM || message.contains("http2.");
         assert!(names_it, "{slug} names its limit");
     }
 }

@@ -59,7 +59,7 @@ fn limits(options: &[String]) -> HeadLimits {
     limits
 }
 
-/// An application's output, in the words of the corpus with all its keys.
+/// An application's output, in the terms of the corpus with all its keys.
 fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut decoder, mut used) = (FastcgiDecoder::new(), 0);

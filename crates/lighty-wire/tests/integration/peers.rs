@@ -56,39 +56,39 @@ fn ajp13_pieces(pieces: &[&[u8]], ping: bool) -> String {
     } else {
         decoder.begin_request()
     }
-    let (mut words, mut body) = (Vec::new(), String::new());
+    let (mut parts, mut body) = (Vec::new(), String::new());
     for piece in pieces {
         let mut rest = *piece;
         while !rest.is_empty() {
             let step = match decoder.feed(rest) {
                 Ok(step) => step,
                 Err(fault) => {
-                    push_body(&mut body, &mut words);
-                    words.push(format!("refuse={}", fault.slug()));
-                    return words.join(" ");
+                    push_body(&mut body, &mut parts);
+                    parts.push(format!("refuse={}", fault.slug()));
+                    return parts.join(" ");
                 }
             };
             match step.event {
                 Some(AjpEvent::Body(range)) => body += &String::from_utf8_lossy(&rest[range]),
                 Some(event) => {
-                    push_body(&mut body, &mut words);
-                    words.push(describe_event(&decoder, &event));
+                    push_body(&mut body, &mut parts);
+                    parts.push(describe_event(&decoder, &event));
                 }
                 None => {}
             }
             rest = &rest[step.consumed..];
         }
     }
-    push_body(&mut body, &mut words);
+    push_body(&mut body, &mut parts);
     if !decoder.is_between_packets() {
-        words.push("partial".into());
+        parts.push("partial".into());
     }
-    words.join(" ")
+    parts.join(" ")
 }
 
-fn push_body(body: &mut String, words: &mut Vec<String>) {
+fn push_body(body: &mut String, parts: &mut Vec<String>) {
     if !body.is_empty() {
-        words.push(format!("body={}", std::mem::take(body)));
+        parts.push(format!("body={}", std::mem::take(body)));
     }
 }
 
@@ -131,7 +131,7 @@ fn proxy_protocol(case: &Case) -> String {
 
 fn describe_header(header: &Header<'_>) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut words = vec![match header.endpoints {
+    let mut parts = vec![match header.endpoints {
         Endpoints::Own if header.command == Command::Local => "local".into(),
         Endpoints::Own => "own".into(),
         Endpoints::Inet { source, destination } => format!("{source} {destination}"),
@@ -149,9 +149,9 @@ fn describe_header(header: &Header<'_>) -> String {
         ("verified", extensions.tls.filter(|tls| tls.is_verified()).map(|_| &b"yes"[..])),
         ("checksum", extensions.checksum.then_some(b"yes")),
     ] {
-        words.extend(value.map(|value| format!("{name}={}", text(value))));
+        parts.extend(value.map(|value| format!("{name}={}", text(value))));
     }
-    words.join(" ")
+    parts.join(" ")
 }
 
 /// The client of the request. Proxies are all in 10.0.0.0/8; the neighbour is the first option.

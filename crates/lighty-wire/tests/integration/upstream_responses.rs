@@ -10,7 +10,7 @@ fn every_case_in_every_cut() {
     cases::replay_all("http1-responses", 100, run);
 }
 
-/// The result, in the words of the corpus with all its keys. If a head is complete before the last
+/// The result, in the terms of the corpus with all its keys. If a head is complete before the last
 /// piece, bytes that have not arrived yet count as left over.
 fn run(case: &Case, pieces: &[&[u8]]) -> String {
     let method = request_method(&case.options);

@@ -46,7 +46,7 @@ fn an_unused_file_system_can_be_unmounted_and_served_again() {
 }
 
 /// Reproducible text with some work for an encoder.
-fn words(length: usize, seed: u64) -> Vec<u8> {
+fn pseudo_text(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut out = Vec::with_capacity(length + 16);
     while out.len() < length {
@@ -62,7 +62,7 @@ fn the_memory_of_encoders_goes_back() {
     const KIB_MAX: u64 = 12 << 10;
     let mut setup = lighty!();
     for page in 0..6 {
-        setup = setup.file(&format!("{page}.txt"), words(400_000, page));
+        setup = setup.file(&format!("{page}.txt"), pseudo_text(400_000, page));
     }
     let server = setup
         .config("server.modules = ( \"mod_deflate\" )\ndeflate.mimetypes = ( \"text/plain\" )")

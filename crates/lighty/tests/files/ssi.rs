@@ -247,16 +247,16 @@ fn sizes_and_times() {
     says(&server, "/a.shtml", "1500,1 kB,1994-11-06 08:49 UTC,1994-11-06 08:49 UTC,28 B");
     assert!(!server.root("ran").exists(), "a page is not run for its size");
     let answer = server.get("/now.shtml");
-    let words: Vec<&str> = answer.text().split(' ').collect();
+    let parts: Vec<&str> = answer.text().split(' ').collect();
     let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
-    for word in &words[..3] {
+    for word in &parts[..3] {
         assert!(
             word.parse::<u64>().is_ok_and(|reported| reported <= now + 2 && reported + 60 > now),
             "{word}"
         );
     }
-    assert_eq!(words.len(), 4);
-    assert!(!words[3].is_empty());
+    assert_eq!(parts.len(), 4);
+    assert!(!parts[3].is_empty());
     assert!(server.get("/gmt.shtml").text().ends_with(" GMT"));
 }
 

@@ -111,8 +111,8 @@ fn every_number_of_lighttpd_is_taken_or_clamped_with_a_warning() {
                 (number > max).then(|| format!("{name} is at most {max}, which is used in place")),
                 (number < min).then(|| format!("{name} is at least {min}, which is used in place")),
             ];
-            for words in clamped.into_iter().flatten() {
-                assert!(output.contains(&words), "{number}: {words}: {output}");
+            for message in clamped.into_iter().flatten() {
+                assert!(output.contains(&message), "{number}: {message}: {output}");
             }
             let is_clamped = output.contains(&format!("{name} is at "));
             assert_eq!(is_clamped, !(min..=max).contains(&number), "{name} {number}: {output}");
@@ -165,11 +165,11 @@ starts_with! {
 #[test]
 fn empty_words_set_nothing() {
     let rows = lighty_server::modules::directives();
-    let words = rows.iter().filter(|row| {
+    let choices = rows.iter().filter(|row| {
         let is_from_lighttpd = matches!(row.since, "1.4" | "1.5");
         is_from_lighttpd && matches!(row.kind, Kind::Choice(_) | Kind::Bool)
     });
-    let names: Vec<_> = words.map(|row| row.name).collect();
+    let names: Vec<_> = choices.map(|row| row.name).collect();
     assert!(names.len() > 30, "{names:?}");
     let strings = ["server.network-backend", "server.syslog-facility"];
     for name in names.into_iter().chain(strings) {
@@ -211,7 +211,7 @@ fn a_redirection_beyond_all_statuses_is_permanent() {
 
 #[test]
 fn numbers_of_programs_and_hosts_are_clamped() {
-    for (key, number, words) in [
+    for (key, number, message) in [
         ("max-procs", 0_i64, "\"max-procs\" is at least 1, which is used in place of 0"),
         ("max-procs", 65_535, "\"max-procs\" is at most 1024"),
         ("min-procs", 65_535, "\"min-procs\" is at most 1024"),
@@ -229,23 +229,26 @@ fn numbers_of_programs_and_hosts_are_clamped() {
         );
         let (code, _, output) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{key} {number}: {output}");
-        assert!(output.contains("warning: ") && output.contains(words), "{key} {number}: {output}");
+        assert!(
+            output.contains("warning: ") && output.contains(message),
+            "{key} {number}: {output}"
+        );
     }
-    for (lines, words) in [
+    for (lines, message) in [
         ("auth.cache = ( \"max-age\" => 65536000 )", "is at most 86400"),
         ("dir-listing.cache = ( \"max-age\" => 4294967295 )", "\"max-age\" is at most 31536000"),
     ] {
         let (code, _, output) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{lines}: {output}");
-        assert!(output.contains(words), "{lines}: {output}");
+        assert!(output.contains(message), "{lines}: {output}");
     }
-    for (lines, words) in [
+    for (lines, message) in [
         ("server.port := 73310", "must be from 0 to 65535"),
         ("fastcgi.server = ( \"\" => (( \"host\" => \"::1\", \"port\" => 65536 )) )", "65535"),
     ] {
         let (code, _, output) = lighty!().config(lines).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 1, "another port is another server: {output}");
-        assert!(output.contains(words), "{output}");
+        assert!(output.contains(message), "{output}");
     }
 }
 

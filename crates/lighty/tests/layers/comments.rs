@@ -20,7 +20,7 @@ const OPENERS: [&str; 10] =
 struct Figures {
     docs: usize,
     openers: usize,
-    words: usize,
+    word_count: usize,
     what: usize,
     who: usize,
 }
@@ -29,15 +29,15 @@ impl Figures {
     fn add(&mut self, other: &Self) {
         self.docs += other.docs;
         self.openers += other.openers;
-        self.words += other.words;
+        self.word_count += other.word_count;
         self.what += other.what;
         self.who += other.who;
     }
 
     fn keep_the_limits(&self) -> bool {
         self.openers * 100 <= OPENERS_MAX * self.docs
-            && self.what * 1000 <= WHAT_MAX * self.words
-            && self.who * 1000 <= WHO_MAX * self.words
+            && self.what * 1000 <= WHAT_MAX * self.word_count
+            && self.who * 1000 <= WHO_MAX * self.word_count
     }
 
     fn of(text: &str) -> Self {
@@ -60,16 +60,16 @@ impl Figures {
                 figures.openers += usize::from(first.is_some_and(|word| OPENERS.contains(&word)));
             }
             in_doc = is_doc;
-            figures.count_words(comment);
+            figures.measure(comment);
         }
         figures
     }
 
-    fn count_words(&mut self, comment: &str) {
+    fn measure(&mut self, comment: &str) {
         // Every other part is code.
         for prose in comment.split('`').step_by(2) {
             for word in prose.split(|c: char| !c.is_ascii_alphabetic() && c != '\'') {
-                self.words += usize::from(!word.is_empty());
+                self.word_count += usize::from(!word.is_empty());
                 match word.to_ascii_lowercase().as_str() {
                     "what" => self.what += 1,
                     "who" | "whom" | "whose" | "nobody" | "those" => self.who += 1,
@@ -95,21 +95,21 @@ fn comments_name_things_instead_of_paraphrasing_them() {
     for file in files::all_files().iter().filter(|file| file.is_rust()) {
         let figures = Figures::of(&file.text);
         // A few words say nothing about a file.
-        if figures.words > 300 && !figures.keep_the_limits() {
-            let Figures { docs, openers, words, what, who } = figures;
+        if figures.word_count > 300 && !figures.keep_the_limits() {
+            let Figures { docs, openers, word_count, what, who } = figures;
             let path = &file.path;
             worst.push(format!(
-                "{path}: {openers} of {docs} openers, {what} what and {who} who in {words} words"
+                "{path}: {openers} of {docs} openers, {what} what and {who} who in {word_count} words"
             ));
         }
         all.add(&figures);
     }
     assert!(all.docs > 10_000, "only {} doc comments were found", all.docs);
-    let Figures { docs, openers, words, what, who } = all;
+    let Figures { docs, openers, word_count, what, who } = all;
     assert!(
         all.keep_the_limits(),
         "{openers} of {docs} doc comments open with {OPENERS:?} (at most {OPENERS_MAX} %), {what} \
-         times what and {who} times who, whom, whose, nobody or those in {words} words (at most \
+         times what and {who} times who, whom, whose, nobody or those in {word_count} words (at most \
          {WHAT_MAX} and {WHO_MAX} of 1,000); files over that:\n{}",
         worst.join("\n")
     );
@@ -121,6 +121,6 @@ fn figures_count_comments_alone() {
         "//! What is here.\n\n/// Returns `what` it is.\n/// ```\n/// what\n/// ```\n\
          let what = \"who\"; // not counted\n    // Those who wait.\n",
     );
-    let Figures { docs, openers, words, what, who } = figures;
-    assert_eq!((docs, openers, words, what, who), (2, 1, 9, 1, 2));
+    let Figures { docs, openers, word_count, what, who } = figures;
+    assert_eq!((docs, openers, word_count, what, who), (2, 1, 9, 1, 2));
 }

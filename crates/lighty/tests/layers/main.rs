@@ -2,8 +2,8 @@
 //! functions, the names of types. Rules that a lint can check are left to the lint.
 //!
 //! `source` reads a syntax tree by means of `reader` and `tokens`; `files` reads texts. Rules are
-//! rows of `RULES` in `edges`, `syntax`, `size` and `words`, each with violations that it must find
-//! and code that it must accept. A single test checks all sources against all rules, because
+//! rows of `RULES` in `edges`, `syntax`, `size` and `vocabulary`, each with violations that it must
+//! find and code that it must accept. A single test checks all sources against all rules, because
 //! parsing takes seconds.
 
 mod circles;
@@ -16,7 +16,7 @@ mod source;
 mod syntax;
 mod tokens;
 mod types;
-mod words;
+mod vocabulary;
 
 use files::TextFile;
 use source::Source;
@@ -35,7 +35,7 @@ struct Rule<File: 'static> {
 }
 
 const SOURCE_RULES: &[&[Rule<Source>]] = &[edges::RULES, syntax::RULES, size::RULES];
-const TEXT_RULES: &[&[Rule<TextFile>]] = &[size::TEXT_RULES, words::RULES];
+const TEXT_RULES: &[&[Rule<TextFile>]] = &[size::TEXT_RULES, vocabulary::RULES];
 
 #[test]
 fn sources_keep_the_rules() {

@@ -91,8 +91,9 @@ impl Reader {
             ("use", _) if !self.is_test => {
                 let tree = tokens[1..].iter().take_while(|token| !is_end(token)).cloned();
                 // The visibility is a keyword, or a keyword and a group.
-                let mut words = before.iter().rev().take(2);
-                let is_public = words.any(|word| matches!(word, TokenTree::Ident(w) if w == "pub"));
+                let mut keywords = before.iter().rev().take(2);
+                let is_public =
+                    keywords.any(|word| matches!(word, TokenTree::Ident(w) if w == "pub"));
                 if let Ok(tree) = syn::parse2::<syn::UseTree>(tree.collect()) {
                     self.add_imports(&tree, &[], is_public);
                 }

@@ -38,12 +38,17 @@ fn image() -> Setup {
 
 /// Runs the health check as a container would. Returns whether the server is healthy.
 fn is_healthy(server: &Server) -> bool {
-    let words = exec_form("HEALTHCHECK");
-    let url = words.last().expect("a URL").replace("127.0.0.1:8080", &server.address().to_string());
-    assert_eq!(words[0], "/usr/sbin/lighty");
+    let arguments = exec_form("HEALTHCHECK");
+    let url =
+        arguments.last().expect("a URL").replace("127.0.0.1:8080", &server.address().to_string());
+    assert_eq!(arguments[0], "/usr/sbin/lighty");
     let lighty: PathBuf = binary(env!("CARGO_BIN_EXE_lighty"));
     let mut check = Command::new(lighty);
-    check.args(&words[1..words.len() - 1]).arg(url).stdout(Stdio::null()).stderr(Stdio::null());
+    check
+        .args(&arguments[1..arguments.len() - 1])
+        .arg(url)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     check.status().expect("the check runs").success()
 }
 

@@ -56,7 +56,7 @@ fn find_every_phrase(node: &Path, site: &Path) {
 }
 
 /// Words of a page's prose in lower case: without code, fences and links.
-fn words(text: &str) -> Vec<String> {
+fn prose(text: &str) -> Vec<String> {
     let mut prose = String::new();
     let mut is_fence = false;
     for line in text.lines() {
@@ -87,14 +87,14 @@ fn documentation_names_things_instead_of_paraphrasing_them() {
     let (mut total, mut all_what, mut all_who) = (0, 0, 0);
     let mut worst = Vec::new();
     for (name, text) in &pages {
-        let words = words(text);
-        let count = |of: &[&str]| words.iter().filter(|word| of.contains(&word.as_str())).count();
+        let prose = prose(text);
+        let count = |of: &[&str]| prose.iter().filter(|word| of.contains(&word.as_str())).count();
         let (what, who) = (count(&["what"]), count(&["who", "whom", "whose", "nobody", "those"]));
-        total += words.len();
+        total += prose.len();
         all_what += what;
         all_who += who;
-        if what * 1000 > WHAT_MAX * words.len() || who * 1000 > WHO_MAX * words.len() {
-            worst.push(format!("{name}: {what} what, {who} who in {} words", words.len()));
+        if what * 1000 > WHAT_MAX * prose.len() || who * 1000 > WHO_MAX * prose.len() {
+            worst.push(format!("{name}: {what} what, {who} who in {} words", prose.len()));
         }
     }
     let message = format!(

@@ -157,7 +157,7 @@ fn stream() -> (UnixStream, OwnedFd) {
 }
 
 /// Reads until the input contains `message`.
-fn await_words(stream: &mut UnixStream, message: &str) -> String {
+fn await_message(stream: &mut UnixStream, message: &str) -> String {
     let mut text = String::new();
     let mut bytes = [0; 4_096];
     while !text.contains(message) {
@@ -182,11 +182,11 @@ fn logs_go_to_standard_streams_that_are_sockets() {
         std::os::unix::fs::symlink("/dev/stdout", setup.directory().join("link")).expect("link");
         let (server, mut log) = with_socket(setup, "exec \"$@\" 1>&0 7>&0 </dev/null");
         assert_eq!(server.get("/a?first").text(), "x");
-        await_words(&mut log, "/a?first");
+        await_message(&mut log, "/a?first");
         server.signal(Signal::HUP);
         server.await_log("logs were opened again");
         assert_eq!(server.get("/a?second").text(), "x");
-        await_words(&mut log, "/a?second");
+        await_message(&mut log, "/a?second");
     }
 }
 
@@ -194,7 +194,7 @@ fn logs_go_to_standard_streams_that_are_sockets() {
 fn error_log_goes_to_a_standard_stream_that_is_a_socket() {
     let setup = lighty!().config("server.errorlog = \"/dev/stderr\"");
     let (_server, mut log) = with_socket(setup, "exec \"$@\" 2>&0 </dev/null");
-    await_words(&mut log, "is serving");
+    await_message(&mut log, "is serving");
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn lines_for_the_journal_begin_with_their_priority() {
         .config("accesslog.filename = \"/dev/stdout\"\naccesslog.format = \"<0>%r\"")
         .config("debug.log-file-not-found = \"enable\"");
     let (server, mut log) = with_socket(setup, AS_JOURNAL);
-    let text = await_words(&mut log, "is serving");
+    let text = await_message(&mut log, "is serving");
     let line = text.lines().find(|line| line.contains("is serving")).expect("the line");
     assert!(line.starts_with("<5>[notice] lighty "), "{line}");
     assert_eq!(server.get("/a").text(), "x");
-    let text = await_words(&mut log, "GET /a ");
+    let text = await_message(&mut log, "GET /a ");
     assert!(text.contains("<6><0>GET /a "), "no client chooses a priority: {text}");
 }
 
@@ -229,7 +229,7 @@ fn journal_elsewhere_changes_nothing() {
     let setup = lighty!();
     let script = "export JOURNAL_STREAM=1:1; exec \"$@\" 2>&0 </dev/null";
     let (_server, mut log) = with_socket(setup, script);
-    let text = await_words(&mut log, "is serving");
+    let text = await_message(&mut log, "is serving");
     assert!(text.contains(" [notice] lighty ") && !text.contains('<'), "{text}");
 }
 

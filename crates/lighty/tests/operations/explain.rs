@@ -99,8 +99,8 @@ fn answer(setup: &lighty_testkit::server::Setup, arguments: &[&str]) -> Vec<Stri
     let (code, out, err) = setup.run(&[&["explain", "-f", "@CONF@"], arguments].concat());
     assert_eq!(code, 0, "{err}");
     let (_, lines) = out.split_once("\nAnswer\n").unwrap_or_else(|| panic!("{out}"));
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    lines.lines().map(words).collect()
+    let single_spaced = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    lines.lines().map(single_spaced).collect()
 }
 
 #[test]

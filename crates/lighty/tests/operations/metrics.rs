@@ -350,9 +350,9 @@ fn assert_dashboard(collector: &Prometheus, text: &str) {
             let query = target["expr"].as_str().expect("a query");
             let query = query.replace("$__rate_interval", "1m").replace("$instance", ".*");
             let _ = collector.query(&query);
-            let words = query.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
+            let tokens = query.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
             let ours = ["http_server_", "lighty_", "process_"];
-            for name in words.filter(|word| ours.iter().any(|front| word.starts_with(front))) {
+            for name in tokens.filter(|word| ours.iter().any(|front| word.starts_with(front))) {
                 // Exists only with certificates.
                 let is_elsewhere = name == "lighty_tls_certificate_expiry_timestamp_seconds";
                 assert!(is_elsewhere || known.contains(name), "{name} of {query}");

@@ -148,8 +148,8 @@ fn the_line_of_1_5_keeps_its_columns() {
     server.await_log("write-start:");
     let log = server.log();
     let line = log.lines().find(|line| line.contains("write-start:")).expect("a line");
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let at = |column: usize| words[column - 1];
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    let at = |column: usize| columns[column - 1];
     assert_eq!(
         [5, 7, 10, 13].map(at),
         ["write-start:", "read-queue-wait:", "read-time:", "write-time:"]
@@ -170,10 +170,10 @@ fn a_slow_request_is_told_in_words() {
     });
     let server = in_front_of(&slow, "timing.slow-request = 100").start();
     let _ = server.get("/app/");
-    let words = format!("waiting for the first byte of backend {}", slow.name());
-    server.await_log(&words);
+    let message = format!("waiting for the first byte of backend {}", slow.name());
+    server.await_log(&message);
     let log = server.log();
-    let line = log.lines().find(|line| line.contains(&words)).expect("a line");
+    let line = log.lines().find(|line| line.contains(&message)).expect("a line");
     assert!(line.contains("[warning]") && line.contains("slow request (200): 1"), "{line}");
     let _ = server.get("/a.txt");
     assert!(!server.log().contains("opening the file"), "{}", server.log());

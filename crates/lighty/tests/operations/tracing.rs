@@ -347,9 +347,9 @@ fn what_a_collector_refuses_is_told_once_and_counted() {
         let _ = server.get("/a.txt");
         assert!(wait_until(PATIENCE, || counter(&server, "tracing.failures") >= round));
     }
-    let words = format!("tracing.collector http://{}/v1/traces: status 400", collector.name());
-    server.await_log(&words);
-    assert_eq!(server.log().matches(&words).count(), 1, "{}", server.log());
+    let message = format!("tracing.collector http://{}/v1/traces: status 400", collector.name());
+    server.await_log(&message);
+    assert_eq!(server.log().matches(&message).count(), 1, "{}", server.log());
     assert!(counter(&server, "tracing.dropped") >= 2);
     assert!(received.load(Ordering::Relaxed) >= 2);
 }

@@ -25,10 +25,10 @@ fn ask(client: &mut Client, version: &str) {
     client.send(format!("GET /x HTTP/{version}\r\nHost: a\r\n\r\n"));
 }
 
-fn assert_status(server: &Server, status: u16, words: &[&str]) {
+fn assert_status(server: &Server, status: u16, messages: &[&str]) {
     let response = server.get("/x");
     assert_eq!(response.status, status, "{response:?}\n{}", server.log());
-    for words in words {
-        server.await_log(words);
+    for message in messages {
+        server.await_log(message);
     }
 }

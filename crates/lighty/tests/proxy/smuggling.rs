@@ -380,21 +380,21 @@ fn no_field_becomes_a_variable_that_means_something_else() {
     assert_eq!(server.get_with("/x", lines).status, 200);
     let heard = backend.heard().concat();
     let text = String::from_utf8_lossy(&heard);
-    let words: Vec<&str> = text.split('\0').collect();
+    let parts: Vec<&str> = text.split('\0').collect();
     let all = |name: &str| -> Vec<&str> {
-        words.windows(2).filter(|pair| pair[0].ends_with(name)).map(|pair| pair[1]).collect()
+        parts.windows(2).filter(|pair| pair[0].ends_with(name)).map(|pair| pair[1]).collect()
     };
     assert_eq!(all("HTTP_PROXY"), Vec::<&str>::new());
-    assert!(!words.contains(&"6.6.6.6"), "{words:?}");
+    assert!(!parts.contains(&"6.6.6.6"), "{parts:?}");
     assert_eq!(all("CONTENT_LENGTH"), ["0"]);
     assert_eq!(all("HTTP_X_PLAIN"), ["1"]);
     assert!(!all("CONTENT_TYPE").contains(&"text/x"));
     for name in ["REMOTE_USER", "HTTPS", "SCRIPT_NAME"] {
-        let bare = words.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1]);
+        let bare = parts.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1]);
         assert!(bare.clone().all(|value| value != "root" && value != "on"), "{name}");
         assert!(bare.count() <= 1, "{name}");
     }
-    let scgi: Vec<_> = words.windows(2).filter(|p| p[0] == "SCGI").map(|p| p[1]).collect();
+    let scgi: Vec<_> = parts.windows(2).filter(|p| p[0] == "SCGI").map(|p| p[1]).collect();
     assert_eq!(scgi, ["1"]);
 }
 

@@ -143,9 +143,13 @@ fn the_access_log_tells_of_the_way_to_the_backend() {
     assert_eq!(lines[0], "/local - - - - -");
     let mut waits = Vec::new();
     for line in &lines[1..] {
-        let words: Vec<&str> = line.split(' ').collect();
-        let number = |at: usize| words[at].parse::<u64>().expect("a number");
-        assert_eq!((words[0], words[1], number(5)), ("/app", &*backend.to_string(), 1), "{line}");
+        let columns: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| columns[at].parse::<u64>().expect("a number");
+        assert_eq!(
+            (columns[0], columns[1], number(5)),
+            ("/app", &*backend.to_string(), 1),
+            "{line}"
+        );
         assert!(number(3) < 5_000_000 && number(4) >= 190_000, "{line}");
         waits.push(number(2));
     }

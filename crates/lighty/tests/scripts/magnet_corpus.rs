@@ -69,8 +69,8 @@ const NAMES: &[&str] = &[
 #[test]
 fn every_name_of_the_interface_is_in_the_corpus() {
     let all: String = scripts().into_iter().map(|script| script.text).collect();
-    let words: Vec<&str> = all.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let missing: Vec<_> = NAMES.iter().filter(|name| !words.contains(name)).collect();
+    let tokens: Vec<&str> = all.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing: Vec<_> = NAMES.iter().filter(|name| !tokens.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

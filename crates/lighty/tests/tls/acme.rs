@@ -64,13 +64,13 @@ pub(crate) fn get(client: &mut Client, name: &str) -> String {
 
 /// Asserts that a start and `-t` refuse these lines for this reason. Only `-tt` checks the files
 /// that a directive names, and only a start checks permissions.
-pub(crate) fn assert_refused(lines: &str, words: &str) {
+pub(crate) fn assert_refused(lines: &str, message: &str) {
     let setup = lighty!().config(lines);
     let config = setup.write_config();
     let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("UTF-8")]);
     let (status, _) = server.await_exit(STOP_DEADLINE);
     assert_eq!(status.code(), Some(1), "{lines}");
-    assert!(server.log().contains(words), "{lines}: {}", server.log());
+    assert!(server.log().contains(message), "{lines}: {}", server.log());
     let tests: &[&str] = match lines {
         lines if lines.contains("/proc/none") => &[],
         lines if lines.contains("/etc/passwd") || lines.contains("@DIR@/none") => &["-tt"],
@@ -78,6 +78,6 @@ pub(crate) fn assert_refused(lines: &str, words: &str) {
     };
     for test in tests {
         let (code, _, output) = lighty!().run(&[test, "-f", config.to_str().expect("UTF-8")]);
-        assert!(code != 0 && output.matches(words).count() == 1, "{test} {lines}: {output}");
+        assert!(code != 0 && output.matches(message).count() == 1, "{test} {lines}: {output}");
     }
 }

@@ -1,4 +1,4 @@
-//! The words by which the languages of other servers are known.
+//! The directives by which the languages of other servers are known.
 
 use super::statement::Statement;
 
@@ -66,20 +66,20 @@ pub(super) const LANGUAGES: [Language; 6] = [
 ];
 
 impl Statement<'_> {
-    /// The first word, if it is in `words`.
-    fn one_of(&self, words: &[&str]) -> Option<&str> {
-        let first = *self.words.first()?;
-        words.contains(&first).then_some(first)
+    /// The first word, if it is in `tokens`.
+    fn one_of(&self, tokens: &[&str]) -> Option<&str> {
+        let first = *self.tokens.first()?;
+        tokens.contains(&first).then_some(first)
     }
 
     /// True for a block of one of these names and without arguments.
     fn is_block(&self, names: &[&str]) -> bool {
-        self.end == '{' && self.words.len() == 1 && self.one_of(names).is_some()
+        self.end == '{' && self.tokens.len() == 1 && self.one_of(names).is_some()
     }
 
     /// True if a second word is there, and assigns nothing.
     fn has_argument(&self) -> bool {
-        self.words.get(1).is_some_and(|word| !matches!(*word, "=" | "+=" | ":=" | "=>"))
+        self.tokens.get(1).is_some_and(|word| !matches!(*word, "=" | "+=" | ":=" | "=>"))
     }
 }
 
@@ -140,10 +140,10 @@ const NGINX_LINES: &[&str] = &[
 /// A directive of nginx ends with `;`, which lighttpd's language has as a mistake only, behind a
 /// value.
 fn nginx(statement: &Statement<'_>) -> Option<Telltale> {
-    let words = &statement.words[..];
-    match (statement.end, words) {
-        ('{', ["location", _, ..] | ["upstream", _]) => weighed(words[0], true),
-        ('{', ["map" | "geo", first, _]) if first.starts_with('$') => weighed(words[0], true),
+    let tokens = &statement.tokens[..];
+    match (statement.end, tokens) {
+        ('{', ["location", _, ..] | ["upstream", _]) => weighed(tokens[0], true),
+        ('{', ["map" | "geo", first, _]) if first.starts_with('$') => weighed(tokens[0], true),
         ('{', ["if", first, ..]) if first.starts_with("($") => weighed("if", true),
         ('{', [_]) => weighed(statement.one_of(NGINX_BLOCKS)?, false),
         (';', ["include", _]) => weighed("include", false),
@@ -177,11 +177,11 @@ const CADDY: &[&str] = &[
 ];
 
 fn caddy(statement: &Statement<'_>) -> Option<Telltale> {
-    let words = &statement.words[..];
+    let tokens = &statement.tokens[..];
     if !matches!(statement.end, '\n' | '{') {
         return None;
     }
-    match words {
+    match tokens {
         // A block of global options, or a site whose address is a variable.
         [] => {
             let next = statement.rest.trim_start().chars().next()?;
@@ -191,25 +191,25 @@ fn caddy(statement: &Statement<'_>) -> Option<Telltale> {
         [name] if statement.end == '{' && name.starts_with('(') && name.ends_with(')') => {
             weighed("snippet", true)
         }
-        ["root", "*", _] | ["encode", "gzip" | "zstd", ..] => weighed(words[0], true),
+        ["root", "*", _] | ["encode", "gzip" | "zstd", ..] => weighed(tokens[0], true),
         [matcher, _, ..] if matcher.len() > 1 && matcher.starts_with('@') => {
             weighed("matcher", true)
         }
         ["file_server"] => weighed("file_server", true),
         _ if statement.has_argument() && statement.one_of(CADDY_OWN).is_some() => {
-            weighed(words[0], true)
+            weighed(tokens[0], true)
         }
         _ => caddy_site(statement)
-            .or_else(|| weighed(statement.one_of(CADDY)?, false).filter(|_| words.len() > 1)),
+            .or_else(|| weighed(statement.one_of(CADDY)?, false).filter(|_| tokens.len() > 1)),
     }
 }
 
 /// A line of addresses that begins a site. Only the first line of a file may lack a `{`.
 fn caddy_site(statement: &Statement<'_>) -> Option<Telltale> {
-    let begins = statement.end == '{' || statement.is_first || statement.words[0].ends_with(',');
-    let is_site = begins && statement.words.iter().all(|word| is_site(word));
+    let begins = statement.end == '{' || statement.is_first || statement.tokens[0].ends_with(',');
+    let is_site = begins && statement.tokens.iter().all(|word| is_site(word));
     is_site.then_some(())?;
-    weighed("site", statement.words.iter().any(|word| is_certain_site(word)))
+    weighed("site", statement.tokens.iter().any(|word| is_certain_site(word)))
 }
 
 /// True if a word may be a Caddy site address: `example.com`, `:80`, `localhost`.
@@ -268,7 +268,7 @@ const CADDY_JSON: &[&str] = &[
 
 /// Keys of Caddy's JSON, which may stand in one line.
 fn caddy_json(statement: &Statement<'_>) -> Option<Telltale> {
-    let has = |key: &&&str| statement.words.iter().any(|word| word.contains(**key));
+    let has = |key: &&&str| statement.tokens.iter().any(|word| word.contains(**key));
     let key = CADDY_JSON.iter().find(has)?;
     weighed(key, matches!(*key, "\"apps\":"))
 }
@@ -307,13 +307,13 @@ const TRAEFIK: &[&str] = &[
 /// Keys of YAML (`routers:`), sections of TOML (`[http.routers]`) and labels of containers
 /// (`- traefik.enable=true`).
 fn traefik(statement: &Statement<'_>) -> Option<Telltale> {
-    let words = &statement.words[..];
-    if let ["-", label, ..] = words
+    let tokens = &statement.tokens[..];
+    if let ["-", label, ..] = tokens
         && label.trim_start_matches(['"', '\'']).starts_with("traefik.")
     {
         return weighed("label", true);
     }
-    let first = words.first()?.to_ascii_lowercase();
+    let first = tokens.first()?.to_ascii_lowercase();
     let section = first.strip_prefix('[').map(|rest| rest.trim_matches(['[', ']']));
     let keys = section.or_else(|| first.strip_suffix(':'))?;
     // A section of TOML names all that it is in.
@@ -341,7 +341,7 @@ fn haproxy(statement: &Statement<'_>) -> Option<Telltale> {
     if statement.end != '\n' {
         return None;
     }
-    match statement.words[..] {
+    match statement.tokens[..] {
         [section @ ("global" | "defaults")] => weighed(section, false),
         [section @ ("frontend" | "backend"), name] => weighed(section, is_name(name)),
         [section @ ("listen" | "defaults"), _] => weighed(section, false),
@@ -382,7 +382,7 @@ const APACHE_SECTIONS: &[&str] = &[
     "virtualhost",
 ];
 
-/// Words of Apache that are nobody else's.
+/// Directives that only Apache has.
 const APACHE_OWN: &[&str] = &[
     "addhandler",
     "addtype",
@@ -431,12 +431,12 @@ const APACHE: &[&str] = &[
     "setenv",
 ];
 
-/// Apache's words are case-insensitive.
+/// Apache's directives are case-insensitive.
 fn apache(statement: &Statement<'_>) -> Option<Telltale> {
     if statement.end == ';' {
         return None;
     }
-    let first = statement.words.first()?.to_ascii_lowercase();
+    let first = statement.tokens.first()?.to_ascii_lowercase();
     if let Some(section) = first.strip_prefix('<') {
         let name = section.trim_start_matches('/').trim_end_matches('>');
         APACHE_SECTIONS.contains(&name).then_some(())?;
@@ -447,14 +447,14 @@ fn apache(statement: &Statement<'_>) -> Option<Telltale> {
         return weighed(&first, true);
     }
     APACHE.contains(&&*first).then_some(())?;
-    let second = statement.words[1].to_ascii_lowercase();
+    let second = statement.tokens[1].to_ascii_lowercase();
     let is_own = match &*first {
         "allow" | "deny" => second == "from",
         "header" | "requestheader" => {
             matches!(&*second, "add" | "always" | "append" | "edit" | "merge" | "set" | "unset")
         }
         // HAProxy and nginx write it in lower case.
-        "listen" => statement.words[0].starts_with('L'),
+        "listen" => statement.tokens[0].starts_with('L'),
         "options" => {
             second.starts_with(['+', '-']) || second == "indexes" || second == "followsymlinks"
         }

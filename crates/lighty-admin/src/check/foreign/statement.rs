@@ -5,7 +5,7 @@ use lighty_config::{FileId, Span};
 /// A piece of a file up to its terminator.
 pub(super) struct Statement<'a> {
     /// Empty for a `{` that nothing precedes in the file.
-    pub(super) words: Vec<&'a str>,
+    pub(super) tokens: Vec<&'a str>,
     /// `;`, `{`, `}`, or the end of the line. A `{` may stand in the next line.
     pub(super) end: char,
     /// Only comments precede it.
@@ -27,7 +27,7 @@ impl Statement<'_> {
     /// The end of the statement, and of the block that it opens.
     pub(super) fn end_of_part(&self, text: &str) -> u32 {
         let from = self.span.end as usize;
-        let section = self.words.first().and_then(|word| word.strip_prefix('<'));
+        let section = self.tokens.first().and_then(|word| word.strip_prefix('<'));
         let length = match (self.end, section) {
             ('{', _) => end_of_block(&text[from..]),
             (_, Some(name)) => end_of_section(&text[from..], name.trim_end_matches('>')),
@@ -88,21 +88,21 @@ pub(super) fn statements(file: FileId, text: &str) -> Vec<Statement<'_>> {
             let found = code[begin..].find([';', '{', '}']);
             let end = found.map_or(code.len(), |length| begin + length);
             let piece = &code[begin..end];
-            let words: Vec<&str> = piece.split_whitespace().collect();
+            let tokens: Vec<&str> = piece.split_whitespace().collect();
             let terminator = match code[end..].chars().next() {
                 Some(terminator) => terminator,
                 None if behind.trim_start().starts_with('{') => '{',
                 None => '\n',
             };
             let is_opening = list.is_empty() && terminator == '{' && found.is_some();
-            if !words.is_empty() || is_opening {
-                let start = words.first().and_then(|word| piece.find(word));
+            if !tokens.is_empty() || is_opening {
+                let start = tokens.first().and_then(|word| piece.find(word));
                 let start = at + begin + start.unwrap_or(piece.len());
-                let length = piece.trim().len().max(usize::from(words.is_empty()));
+                let length = piece.trim().len().max(usize::from(tokens.is_empty()));
                 let span = Span { file, start: start as u32, end: (start + length) as u32 };
                 let rest = text.get(at + end + 1..).unwrap_or_default();
                 let is_first = list.is_empty();
-                list.push(Statement { words, end: terminator, is_first, rest, span });
+                list.push(Statement { tokens, end: terminator, is_first, rest, span });
             }
             begin = end + 1;
         }

@@ -149,7 +149,7 @@ fn small_configurations_of_apache() {
 
 #[test]
 fn pasted_statements_are_named_and_the_rest_is_checked() {
-    for (text, words, whose) in [
+    for (text, quoted, whose) in [
         ("proxy_pass http://127.0.0.1:3000;\n", "proxy_pass http://127.0.0.1:3000;", "nginx's"),
         ("location / {\n  root /srv;\n}\n", "location / {", "nginx's"),
         ("location /\n{\n  root /srv;\n}\n", "location / {", "nginx's"),
@@ -164,7 +164,7 @@ fn pasted_statements_are_named_and_the_rest_is_checked() {
         ("backend app\n  server a 127.0.0.1:3000\n", "backend app", "HAProxy's"),
         ("[http.routers.r]\n", "[http.routers.r]", "Traefik's"),
     ] {
-        let named = format!("foreign: `{words}` is {whose} language: lighty reads lighttpd's");
+        let named = format!("foreign: `{quoted}` is {whose} language: lighty reads lighttpd's");
         let own = "server.document-root = \"/srv\"\n";
         assert_eq!(errors(&format!("{own}{text}")), std::slice::from_ref(&named), "{text}");
         assert_eq!(errors(&format!("{text}{own}")), std::slice::from_ref(&named), "{text}");

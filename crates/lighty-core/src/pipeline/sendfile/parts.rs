@@ -24,12 +24,12 @@ pub(super) fn parse(
     let mut rest = value.trim_ascii_start();
     while !rest.is_empty() {
         if parts.len() == SENDFILE_PARTS_MAX {
-            let words = format!("X-Sendfile2 with more than {SENDFILE_PARTS_MAX} parts");
-            return Err(FaultReport::new(Fault::BackendMalformed, words));
+            let message = format!("X-Sendfile2 with more than {SENDFILE_PARTS_MAX} parts");
+            return Err(FaultReport::new(Fault::BackendMalformed, message));
         }
         let (path, (first, last), behind) = one(rest).ok_or_else(|| {
-            let words = format!("X-Sendfile2 that cannot be read: {}", value.escape_ascii());
-            FaultReport::new(Fault::BackendMalformed, words)
+            let message = format!("X-Sendfile2 that cannot be read: {}", value.escape_ascii());
+            FaultReport::new(Fault::BackendMalformed, message)
         })?;
         let place = place_within(ex, roots, path)?;
         parts.push(FilePart { root: place.root, rel: place.rel, first, last });

@@ -52,7 +52,7 @@ async fn meet(
     (server, ours, met)
 }
 
-async fn words(policy: &Arc<Policy>, client: &ClientPolicy) -> String {
+async fn outcome(policy: &Arc<Policy>, client: &ClientPolicy) -> String {
     let (_, _, met) = meet(policy, client).await;
     met.map_or_else(|fault| fault.to_string(), |_| "a handshake".to_owned())
 }
@@ -107,22 +107,22 @@ async fn a_certificate_is_verified_and_what_is_wrong_is_said() {
     let policy = site.policy(&site.options());
     let trusting = site.trusting("a.test");
     let with = |options: ClientOptions| site.client_policy(&options);
-    assert_eq!(words(&policy, &with(trusting.clone())).await, "a handshake");
+    assert_eq!(outcome(&policy, &with(trusting.clone())).await, "a handshake");
     let other = ClientOptions { server_name: "b.test".into(), ..trusting.clone() };
-    let wrong = words(&policy, &with(other.clone())).await;
+    let wrong = outcome(&policy, &with(other.clone())).await;
     assert_eq!(wrong, "its certificate is not for b.test but for a.test");
     let address = ClientOptions { server_name: "127.0.0.1".into(), ..trusting.clone() };
-    let wrong = words(&policy, &with(address)).await;
+    let wrong = outcome(&policy, &with(address)).await;
     assert!(wrong.starts_with("its certificate is not for 127.0.0.1"), "{wrong}");
     let unverified = ClientOptions { is_verified: false, ca_file: None, ..other };
-    assert_eq!(words(&policy, &with(unverified)).await, "a handshake");
+    assert_eq!(outcome(&policy, &with(unverified)).await, "a handshake");
     let stranger = TestPki::named("stranger");
     let policy = stranger.policy(&stranger.options());
-    let wrong = words(&policy, &with(trusting.clone())).await;
+    let wrong = outcome(&policy, &with(trusting.clone())).await;
     assert_eq!(wrong, "its certificate is signed by no authority that is trusted");
     let mut own = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
     own.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let wrong = words(&stranger.self_signed(own), &with(trusting)).await;
+    let wrong = outcome(&stranger.self_signed(own), &with(trusting)).await;
     assert_eq!(wrong, "its certificate has signed itself, and is not among those that are trusted");
 }
 
@@ -145,7 +145,7 @@ async fn a_certificate_may_be_trusted_as_it_is_while_it_is_valid() {
         let own = site.path("own.pem");
         site.materials.load_authorities(&own).expect("loaded");
         let client = ClientOptions { ca_file: Some(own), ..site.trusting("a.test") };
-        let reported = words(&policy, &site.client_policy(&client)).await;
+        let reported = outcome(&policy, &site.client_policy(&client)).await;
         assert!(reported.starts_with(wanted), "{reported}, not {wanted}");
     }
 }
@@ -168,7 +168,7 @@ async fn an_own_certificate_is_shown_to_who_asks() {
     let error = ours.read(&mut [0; 9]).await.expect_err("an alert");
     assert_eq!(error.to_string(), "it ended TLS with CertificateRequired");
     let tls12 = site.policy(&PolicyOptions { tls13: false, ..options });
-    let reported = words(&tls12, &without).await;
+    let reported = outcome(&tls12, &without).await;
     assert!(reported.starts_with("it refused the handshake: "), "{reported}");
 }
 
@@ -185,7 +185,7 @@ async fn who_speaks_something_else_or_goes_is_named() {
     let fault = ours.connect_tls(&client).await.expect_err("an end");
     assert!(matches!(fault, ServerFault::Closed), "{fault:?}");
     let old = PolicyOptions { alpn: vec!["ftp"], ..site.options() };
-    let reported = words(&site.policy(&old), &client).await;
+    let reported = outcome(&site.policy(&old), &client).await;
     assert_eq!(reported, "it refused the handshake: NoApplicationProtocol");
 }
 
@@ -274,7 +274,7 @@ async fn a_certificate_of_an_old_version_is_named() {
     let pair = PairFiles { chain: site.path("old"), key: None };
     site.materials.load_pair(&pair).expect("loaded");
     let policy = site.policy(&PolicyOptions { pairs: vec![pair], ..site.options() });
-    let reported = words(&policy, &site.client_policy(&site.trusting("a.test"))).await;
+    let reported = outcome(&policy, &site.client_policy(&site.trusting("a.test"))).await;
     assert!(reported.starts_with("its certificate is of an old version of X.509"), "{reported}");
 }
 
@@ -290,7 +290,7 @@ async fn a_server_that_is_not_verified_may_show_an_old_certificate() {
         let options = PolicyOptions { tls13: !tls12, ..options };
         let policy = site.policy(&options);
         let unverified = ClientOptions { is_verified: false, ..site.trusting("a.test") };
-        let reported = words(&policy, &site.client_policy(&unverified)).await;
+        let reported = outcome(&policy, &site.client_policy(&unverified)).await;
         assert_eq!(reported, "a handshake", "{tls12}");
     }
 }

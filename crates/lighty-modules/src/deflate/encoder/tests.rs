@@ -10,11 +10,11 @@ fn sample(length: usize) -> Vec<u8> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     };
-    let words = [&b"the quick "[..], b"brown fox ", b"jumps over ", b"<a href=\"/\">"];
+    let phrases = [&b"the quick "[..], b"brown fox ", b"jumps over ", b"<a href=\"/\">"];
     let mut out = Vec::new();
     while out.len() < length {
         match random() {
-            byte @ 0..=99 => out.extend_from_slice(words[usize::from(byte % 4)]),
+            byte @ 0..=99 => out.extend_from_slice(phrases[usize::from(byte % 4)]),
             byte => out.push(byte),
         }
     }

@@ -138,7 +138,7 @@ fn by_state(facts: &Facts, name: &'static str, help: &'static str, counts: BySta
     let mut family = Family::new(name, Kind::Gauge, help);
     for (at, state) in ConnState::ALL.into_iter().enumerate() {
         let value = facts.sum(|report| counts(report)[at]) as f64;
-        family.add(vec![("state", state.words().replace(' ', "_").into())], value);
+        family.add(vec![("state", state.label().replace(' ', "_").into())], value);
     }
     family
 }

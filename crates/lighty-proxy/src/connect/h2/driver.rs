@@ -189,7 +189,7 @@ impl Driver {
                 Err(fault) => {
                     // Sends GOAWAY if the socket has room.
                     self.flush();
-                    self.die(fault.words());
+                    self.die(fault.message());
                     break;
                 }
             };
@@ -393,7 +393,7 @@ impl Driver {
             && let Err(fault) = self.machine.handle_timeout(self.clock.mono_ms())
         {
             self.flush();
-            self.die(fault.words());
+            self.die(fault.message());
         }
         Poll::Ready(false)
     }

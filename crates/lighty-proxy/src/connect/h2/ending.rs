@@ -30,7 +30,7 @@ impl Ending {
             (None, ErrorCode::REFUSED_STREAM) => Fault::BackendClosed,
             _ => Fault::BackendReset,
         };
-        FaultReport::new(fault, self.words())
+        FaultReport::new(fault, self.message())
     }
 
     /// The fault of a response that has begun.
@@ -40,11 +40,11 @@ impl Ending {
             (None, ErrorCode::ENHANCE_YOUR_CALM) => Fault::BackendCalmCut,
             _ => Fault::BackendCut,
         };
-        FaultReport::new(fault, self.words())
+        FaultReport::new(fault, self.message())
     }
 
-    fn words(self) -> &'static str {
-        self.mistake.map_or(self.code.name(), StreamFault::words)
+    fn message(self) -> &'static str {
+        self.mistake.map_or(self.code.name(), StreamFault::message)
     }
 }
 
@@ -72,6 +72,6 @@ mod tests {
         }
         let ours = Ending::new(C::PROTOCOL_ERROR, Some(StreamFault::FieldName));
         assert_eq!(ours.before_head().fault, Fault::BackendMalformed);
-        assert_eq!(ours.behind_head().detail, StreamFault::FieldName.words());
+        assert_eq!(ours.behind_head().detail, StreamFault::FieldName.message());
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn flaws(parts: &ProxyParts) -> Vec<Flaw> {
             message: NO_PROTOCOL.into(),
             help: format!(
                 "add proxy-core.protocol = \"http\" (or {})",
-                ProtocolName::WORDS[1..]
+                ProtocolName::NAMES[1..]
                     .iter()
                     .map(|word| format!("\"{word}\""))
                     .collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! The words of `proxy-core.balancer` and of `balance` of 1.4.
+//! The names of `proxy-core.balancer` and of `balance` of 1.4.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -17,14 +17,14 @@ const STICKY_COOKIE: &str = "lighty-backend";
 /// Limit on the bytes of a cookie's name.
 const COOKIE_NAME_BYTES_MAX: usize = 256;
 
-/// Returns the words of `proxy-core.balancer`: the main ones in the order of the manual, then the
+/// Returns the names of `proxy-core.balancer`: the main ones in the order of the manual, then the
 /// others.
-pub(super) fn words() -> &'static [&'static str] {
-    static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
-        let main = REGISTRY.iter().map(|entry| entry.words[0]).chain([STICKY]);
-        main.chain(REGISTRY.iter().flat_map(|entry| &entry.words[1..]).copied()).collect()
+pub(super) fn names() -> &'static [&'static str] {
+    static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let main = REGISTRY.iter().map(|entry| entry.names[0]).chain([STICKY]);
+        main.chain(REGISTRY.iter().flat_map(|entry| &entry.names[1..]).copied()).collect()
     });
-    &WORDS
+    &NAMES
 }
 
 /// Returns the manual's text on `proxy-core.balancer`.
@@ -34,12 +34,12 @@ pub(super) fn doc() -> &'static str {
                        methods respect weights.\n\n| word | the backend |\n|---|---|\n"
             .to_owned();
         for entry in REGISTRY {
-            let others: Vec<_> = entry.words[1..].iter().map(|word| format!("`{word}`")).collect();
+            let others: Vec<_> = entry.names[1..].iter().map(|word| format!("`{word}`")).collect();
             let also = match others.is_empty() {
                 true => String::new(),
                 false => format!(" (also {})", others.join(", ")),
             };
-            let _ = writeln!(doc, "| `{}`{also} | {} |", entry.words[0], entry.doc);
+            let _ = writeln!(doc, "| `{}`{also} | {} |", entry.names[0], entry.doc);
         }
         doc + "| `sticky`, `sticky:NAME` | that a cookie names, else each in its turn; see \
                `proxy-core.sticky-cookie` |"
@@ -62,14 +62,14 @@ impl Balancing {
         if let Some(name) = value.as_str().and_then(|text| text.strip_prefix("sticky:")) {
             return cookie_name(name).map(|name| sticky(Some(name)));
         }
-        let word = words()[parse_choice(value, words())?];
+        let word = names()[parse_choice(value, names())?];
         Ok(match Algorithm::named(word) {
             Some(algorithm) => Balancing { algorithm, sticky: None },
             None => sticky(None),
         })
     }
 
-    /// Returns the balancer of a word of the registry; the default for other words.
+    /// Returns the balancer of a name of the registry; the default for other names.
     pub(super) fn named(word: &str) -> Balancing {
         Balancing { algorithm: Algorithm::named(word).unwrap_or_default(), sticky: None }
     }
@@ -99,9 +99,9 @@ impl Balancing {
 pub(super) fn cookie_name(name: &str) -> Result<Arc<str>, Reject> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.len() > COOKIE_NAME_BYTES_MAX {
-        let words =
+        let message =
             format!("must be the name of a cookie, of {COOKIE_NAME_BYTES_MAX} bytes at most");
-        return Err(Reject::new(words));
+        return Err(Reject::new(message));
     }
     match !name.is_empty() && name.bytes().all(token) {
         true => Ok(name.into()),
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_word_is_a_balancer_and_no_other_is() {
-        for word in words() {
+        for word in names() {
             let known = spec(word).unwrap_or_else(|reject| panic!("{word}: {reject:?}"));
             let is_default = known == BalancerSpec::default();
             assert_eq!(is_default, *word == "round-robin", "{word}");
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn no_word_names_two_balancers() {
-        let words = words();
-        let mut once = words.to_vec();
+        let names = names();
+        let mut once = names.to_vec();
         once.sort_unstable();
         once.dedup();
-        assert_eq!(once.len(), words.len(), "{words:?}");
+        assert_eq!(once.len(), names.len(), "{names:?}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn which() -> Vec<Directive> {
             "proxy-core.protocol = \"http\"\n\
              proxy-core.backends = ( \"10.0.0.1:8080\", \"10.0.0.2:8080\", \"unix:/run/app.sock\" )",
         ),
-        Directive::choice("proxy-core.protocol", ProtocolName::WORDS, |s, index| {
+        Directive::choice("proxy-core.protocol", ProtocolName::NAMES, |s, index| {
             of(s).core.protocol = Some(ProtocolName::nth(index));
         })
         .default_prose("not set: `proxy-core.backends` needs it")
@@ -83,7 +83,7 @@ fn debug() -> Directive {
 
 fn choice() -> Vec<Directive> {
     vec![
-        Directive::parsed("proxy-core.balancer", Kind::Choice(balancer::words()), |value, _| {
+        Directive::parsed("proxy-core.balancer", Kind::Choice(balancer::names()), |value, _| {
             Balancing::parse(value)
         }, |s: &mut Settings, word| of(s).core.balancer = word.clone())
         .default("round-robin")
@@ -227,7 +227,7 @@ mod tests {
     fn the_manual_names_every_protocol_and_its_port() {
         let rows = which();
         let doc = |name| rows.iter().find(|row| row.name == name).expect("a row").doc;
-        for (index, word) in ProtocolName::WORDS.iter().enumerate() {
+        for (index, word) in ProtocolName::NAMES.iter().enumerate() {
             let port = format!("{} for {word}", ProtocolName::nth(index).port());
             assert!(doc("proxy-core.backends").contains(&port), "{port}");
             assert!(doc("proxy-core.protocol").contains(&format!("`{word}`")), "{word}");

@@ -288,14 +288,14 @@ fn prefix(value: &Value) -> Result<Arc<str>, Reject> {
 /// at the working directory, as in 1.4: `PATH` is not searched.
 fn command(value: &Value) -> Result<Vec<Arc<str>>, Reject> {
     let text = parse_string(value)?;
-    let mut words: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
-    let Some(program) = words.first_mut().filter(|_| !text.contains('\0')) else {
+    let mut arguments: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
+    let Some(program) = arguments.first_mut().filter(|_| !text.contains('\0')) else {
         return Err(Reject::new("must be the path of a program, with arguments if need be"));
     };
     if !program.contains('/') {
         *program = format!("./{program}").into();
     }
-    Ok(words)
+    Ok(arguments)
 }
 
 const SIGNALS: &[(&str, i32)] =

@@ -14,7 +14,7 @@ use super::parts::FamilyServer;
 use super::values::keyed;
 
 /// Names and texts of one module's directives.
-struct Words {
+struct ServerFamily {
     family: Family,
     module: &'static str,
     names: [&'static str; 4],
@@ -67,8 +67,8 @@ fn websocket() -> [Directive; 3] {
     ]
 }
 
-const FAMILIES: &[Words] = &[
-    Words {
+const FAMILIES: &[ServerFamily] = &[
+    ServerFamily {
         family: Family::Fastcgi,
         module: "mod_fastcgi",
         names: ["fastcgi.server", "fastcgi.balance", "fastcgi.map-extensions", "fastcgi.debug"],
@@ -82,7 +82,7 @@ const FAMILIES: &[Words] = &[
             "fastcgi.debug = 1",
         ],
     },
-    Words {
+    ServerFamily {
         family: Family::Scgi,
         module: "mod_scgi",
         names: ["scgi.server", "scgi.balance", "scgi.map-extensions", "scgi.debug"],
@@ -97,7 +97,7 @@ const FAMILIES: &[Words] = &[
             "scgi.debug = 1",
         ],
     },
-    Words {
+    ServerFamily {
         family: Family::Ajp13,
         module: "mod_ajp13",
         names: ["ajp13.server", "ajp13.balance", "ajp13.map-extensions", "ajp13.debug"],
@@ -112,7 +112,7 @@ const FAMILIES: &[Words] = &[
             "ajp13.debug = 1",
         ],
     },
-    Words {
+    ServerFamily {
         family: Family::Proxy,
         module: "mod_proxy",
         names: ["proxy.server", "proxy.balance", "proxy.map-extensions", "proxy.debug"],
@@ -126,7 +126,7 @@ const FAMILIES: &[Words] = &[
             "proxy.debug = 1",
         ],
     },
-    Words {
+    ServerFamily {
         family: Family::Sockproxy,
         module: "mod_sockproxy",
         names: [
@@ -145,7 +145,7 @@ const FAMILIES: &[Words] = &[
             "sockproxy.debug = 1",
         ],
     },
-    Words {
+    ServerFamily {
         family: Family::Wstunnel,
         module: "mod_wstunnel",
         names: ["wstunnel.server", "wstunnel.balance", "wstunnel.map-extensions", "wstunnel.debug"],
@@ -196,10 +196,10 @@ takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A hos
 Hosts of one key share what is said of requests and times: where they differ the first counts, with a warning. \
 Authorizers and responders of one key are apart: a request is put to one of each. Pools, the backlog, health and all other times are those of `proxy-core.*`.";
 
-fn of_family(words: &'static Words) -> Vec<Directive> {
-    let family = words.family;
-    let [server, balance, map_extensions, debug] = words.names;
-    let doc: &'static str = server_doc(words);
+fn of_family(spec: &'static ServerFamily) -> Vec<Directive> {
+    let family = spec.family;
+    let [server, balance, map_extensions, debug] = spec.names;
+    let doc: &'static str = server_doc(spec);
     let rows = [
         Directive::parsed(
             server,
@@ -235,20 +235,19 @@ fn of_family(words: &'static Words) -> Vec<Directive> {
             .doc("Logs each step of a request's way to its backend, where it is not 0."),
     ];
     let finish = |(row, example): (Directive, &'static str)| {
-        row.since("1.4").module(words.module).example(example)
+        row.since("1.4").module(spec.module).example(example)
     };
-    rows.into_iter().zip(words.examples).map(finish).collect()
+    rows.into_iter().zip(spec.examples).map(finish).collect()
 }
 
 const BALANCE: &[&str] = &["least-connection", "fair", "round-robin", "hash", "sticky"];
 
 /// Returns the family's own sentence followed by the common text; built once for each family.
-fn server_doc(words: &Words) -> &'static str {
+fn server_doc(spec: &ServerFamily) -> &'static str {
     use std::sync::LazyLock;
-    static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
-        FAMILIES.iter().map(|words| format!("{} {HOST_DOC}", words.doc)).collect()
-    });
-    let at = FAMILIES.iter().position(|other| other.family == words.family);
+    static TEXTS: LazyLock<Vec<String>> =
+        LazyLock::new(|| FAMILIES.iter().map(|spec| format!("{} {HOST_DOC}", spec.doc)).collect());
+    let at = FAMILIES.iter().position(|other| other.family == spec.family);
     at.and_then(|at| TEXTS.get(at)).map_or("", String::as_str)
 }
 

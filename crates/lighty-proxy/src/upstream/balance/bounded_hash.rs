@@ -6,7 +6,7 @@ use super::rendezvous::winner;
 use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["bounded-hash"],
+    names: &["bounded-hash"],
     doc: "by hash of `proxy-core.hash-key`, unless its load is above `proxy-core.hash-load`",
     create: |options| Box::new(BoundedHash::new(options.hash_key, options.load_percent)),
 };

@@ -5,7 +5,7 @@ use super::rendezvous::winner;
 use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["carp", "hash"],
+    names: &["carp", "hash"],
     doc: "that the URL's hash ranks highest: the same for the same URL, on every machine; one \
           that is lost moves only its own URLs",
     create: |_| Box::new(Carp),

@@ -4,7 +4,7 @@ use super::turns::Turns;
 use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["least-time"],
+    names: &["least-time"],
     doc: "that answers soonest: mean time to the first byte, times the queue",
     create: |_| Box::new(LeastTime::default()),
 };

@@ -4,7 +4,7 @@ use super::turns::Turns;
 use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["round-robin"],
+    names: &["round-robin"],
     doc: "each in its turn",
     create: |_| Box::new(RoundRobin::default()),
 };

@@ -5,7 +5,7 @@ use super::rendezvous::winner;
 use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["source-hash"],
+    names: &["source-hash"],
     doc: "that the hash of the client's address ranks highest",
     create: |_| Box::new(SourceHash),
 };

@@ -4,7 +4,7 @@ use super::turns::Turns;
 use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["sqf", "least-connection", "fair"],
+    names: &["sqf", "least-connection", "fair"],
     doc: "with the fewest requests under way: shortest queue first",
     create: |_| Box::new(Sqf::default()),
 };

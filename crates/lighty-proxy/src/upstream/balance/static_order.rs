@@ -3,7 +3,7 @@
 use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["static"],
+    names: &["static"],
     doc: "the first that is up, in the order written",
     create: |_| Box::new(StaticOrder),
 };

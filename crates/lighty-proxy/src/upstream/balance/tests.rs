@@ -46,7 +46,7 @@ pub(super) fn spec(word: &str) -> BalancerSpec {
 
 /// Returns every algorithm, and variants of some with options and cookies.
 fn kinds() -> Vec<BalancerSpec> {
-    let mut kinds: Vec<_> = REGISTRY.iter().map(|entry| spec(entry.words[0])).collect();
+    let mut kinds: Vec<_> = REGISTRY.iter().map(|entry| spec(entry.names[0])).collect();
     let options = BalancerOptions { hash_key: HashKey::Client, load_percent: 110 };
     kinds.push(BalancerSpec { options, ..spec("bounded-hash") });
     kinds.push(BalancerSpec { cookie: Some("ID".into()), ..BalancerSpec::default() });

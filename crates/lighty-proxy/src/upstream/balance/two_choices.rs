@@ -3,7 +3,7 @@
 use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
 pub(super) const ENTRY: BalancerRow = BalancerRow {
-    words: &["random", "two-choices"],
+    names: &["random", "two-choices"],
     doc: "the better of two picked at random",
     create: |_| Box::new(TwoChoices),
 };

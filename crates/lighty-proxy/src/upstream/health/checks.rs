@@ -237,7 +237,7 @@ impl Talk {
         loop {
             let parsed = parse_response(&self.received, Some(Method::Get), &limits, &mut head);
             let refused =
-                |fault: ResponseFault| other_protocol(&self.received).unwrap_or(fault.words());
+                |fault: ResponseFault| other_protocol(&self.received).unwrap_or(fault.message());
             match parsed.map_err(|fault| CheckFault::Protocol(refused(fault).into()))? {
                 Head::Partial => self.read_response().await?,
                 Head::Complete { consumed } if head.is_interim() => {

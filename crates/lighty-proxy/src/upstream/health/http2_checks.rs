@@ -186,7 +186,7 @@ fn hear(
     while !heard.is_over {
         let input = &received[taken..];
         let handled = machine.handle_input(input, 0);
-        let handled = handled.map_err(|fault| CheckFault::Protocol(fault.words().into()))?;
+        let handled = handled.map_err(|fault| CheckFault::Protocol(fault.message().into()))?;
         let Some(event) = handled.event else {
             taken += handled.consumed;
             break;

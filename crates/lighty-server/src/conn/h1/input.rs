@@ -257,7 +257,7 @@ impl Input {
         let BodyState::Chunked(decoder) = &mut self.body else { return Some(None) };
         let pending = self.buffer.pending();
         match decoder.feed(pending) {
-            Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.words())))),
+            Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.message())))),
             Ok(step) => {
                 let piece = Bytes::copy_from_slice(&pending[step.data]);
                 let announced = decoder.announced();

@@ -26,7 +26,7 @@ impl H1Conn<'_> {
             ex.request.version = version_of(&ex.request.line);
             ex.settings = Rc::clone(&ex.generation.global);
             let (status, slug) = (fault.status().code(), fault.slug());
-            ex.log(Level::Info, &format!("{status} ({slug}): {}", fault.words()));
+            ex.log(Level::Info, &format!("{status} ({slug}): {}", fault.message()));
             name_protocol(ex, pending, worker);
             trace::refused_head(ex, pending);
         }

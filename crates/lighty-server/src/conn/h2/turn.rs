@@ -129,7 +129,7 @@ impl H2Conn<'_> {
 
     /// Ends the connection because the client has broken one of its rules or exceeded a limit.
     pub(super) fn fail(&mut self, fault: ConnFault) {
-        self.log_fault(fault.words());
+        self.log_fault(fault.message());
         self.close.handle(CloseEvent::Blame);
         self.shared.borrow_mut().lose_all();
     }

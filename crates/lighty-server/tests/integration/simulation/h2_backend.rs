@@ -94,8 +94,8 @@ impl H2Backend {
             match self.end.turn(pause, false).await {
                 Ok(news) => news.into_iter().for_each(|news| self.take(news)),
                 Err(fault) => {
-                    let words = fault.words();
-                    self.it.sim.wrong(format_args!("{}: broken HTTP/2: {words}", self.it.name));
+                    let message = fault.message();
+                    self.it.sim.wrong(format_args!("{}: broken HTTP/2: {message}", self.it.name));
                     return;
                 }
             }
@@ -155,9 +155,9 @@ impl H2Backend {
                 }
             }
             News::Reset { key, mistake, .. } => {
-                if let Some(words) = mistake {
+                if let Some(message) = mistake {
                     let name = &self.it.name;
-                    self.it.sim.wrong(format_args!("{name}: a malformed request: {words}"));
+                    self.it.sim.wrong(format_args!("{name}: a malformed request: {message}"));
                 }
                 self.end.release(key);
                 self.calls.retain(|call| call.key != key);

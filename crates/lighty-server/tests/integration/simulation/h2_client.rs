@@ -140,7 +140,7 @@ impl H2Client {
         match timeout(limit, self.talk()).await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => {
-                self.sim.wrong(format_args!("{}: broken HTTP/2: {}", self.name, fault.words()));
+                self.sim.wrong(format_args!("{}: broken HTTP/2: {}", self.name, fault.message()));
             }
             Err(_) => {
                 let manner = self.manner;
@@ -325,7 +325,7 @@ impl H2Client {
                     self.end.queue(key, &[], true);
                 }
             }
-            // The server has said GOAWAY.
+            // The server has sent GOAWAY.
             Err(_) => call.end = Some(StreamEnd::Unsent),
         }
     }
@@ -440,8 +440,8 @@ impl H2Client {
             }
             News::Trailers { key } => self.finish(key),
             News::Reset { key, code, mistake } => {
-                if let Some(words) = mistake {
-                    self.sim.wrong(format_args!("{}: a malformed response: {words}", self.name));
+                if let Some(message) = mistake {
+                    self.sim.wrong(format_args!("{}: a malformed response: {message}", self.name));
                 }
                 let (name, id) = (&self.name, key.id());
                 self.sim.event(format_args!("{name} got a reset of {id}: {}", code.name()));

@@ -191,7 +191,7 @@ impl H2End {
             Event::Trailers { stream: key } => News::Trailers { key },
             Event::Reset { stream: key, code, fault } => {
                 self.contents.remove(&key.id());
-                News::Reset { key, code, mistake: fault.map(|fault| fault.words()) }
+                News::Reset { key, code, mistake: fault.map(|fault| fault.message()) }
             }
             Event::GoAway { last_stream, .. } => News::GoAway { last_stream },
             Event::Interim { .. } | Event::Pong { .. } => return None,

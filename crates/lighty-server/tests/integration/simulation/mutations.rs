@@ -7,7 +7,7 @@ use super::{Site, run};
 const SEEDS_MAX: u64 = 200;
 
 /// Returns the verdicts for a bug; one of them must occur.
-fn words(bug: Bug) -> &'static [&'static str] {
+fn symptoms(bug: Bug) -> &'static [&'static str] {
     match bug {
         Bug::LostWakeup => &["waited without a limit", "never ends"],
         Bug::PermitLeak => &["open, "],
@@ -28,7 +28,7 @@ fn every_planted_bug_is_caught() {
     for bug in Bug::ALL {
         let caught = (1..=SEEDS_MAX).find_map(|seed| {
             let wrong = run::run_with(seed, site.path(), Some(bug)).wrong;
-            let names = |text: &&String| words(bug).iter().any(|word| text.contains(word));
+            let names = |text: &&String| symptoms(bug).iter().any(|word| text.contains(word));
             wrong.iter().find(names).map(|text| format!("seed {seed}: {text}"))
         });
         println!("{bug:?}: {caught:?}");

@@ -62,7 +62,7 @@ pub(crate) type Judged = Result<(), String>;
 pub(crate) enum StreamEnd {
     /// The client never sent it.
     Unsent,
-    /// The server has not processed it, and said so.
+    /// The server has not processed it, and reported that.
     Refused,
     /// The client has cancelled it.
     Cancelled,

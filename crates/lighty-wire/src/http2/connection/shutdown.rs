@@ -98,11 +98,11 @@ impl Connection {
         self.push_goaway(last_id, ErrorCode::NO_ERROR, &[]);
     }
 
-    pub(super) fn push_goaway(&mut self, last_id: u32, code: ErrorCode, words: &[u8]) {
-        let mut payload = Vec::with_capacity(8 + words.len());
+    pub(super) fn push_goaway(&mut self, last_id: u32, code: ErrorCode, message: &[u8]) {
+        let mut payload = Vec::with_capacity(8 + message.len());
         payload.extend_from_slice(&last_id.to_be_bytes());
         payload.extend_from_slice(&code.0.to_be_bytes());
-        payload.extend_from_slice(words);
+        payload.extend_from_slice(message);
         frame::push(kind::GOAWAY, 0, 0, &payload, &mut self.out);
     }
 

@@ -15,9 +15,9 @@ use super::{curl, get, site};
 
 /// Output of a command; fails the test if the command fails.
 fn run(directory: &Path, line: &str) -> String {
-    let mut words = line.split_whitespace();
-    let mut command = Command::new(words.next().expect("a program"));
-    let output = command.args(words).current_dir(directory).output().expect("it runs");
+    let mut arguments = line.split_whitespace();
+    let mut command = Command::new(arguments.next().expect("a program"));
+    let output = command.args(arguments).current_dir(directory).output().expect("it runs");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{line}: {printed}");
     printed
@@ -151,7 +151,7 @@ fn wrong_names_of_certificates_to_get_are_reported_alone() {
 /// A pipe has no reader for a file that the server writes, and no writer for a file that it reads.
 #[test]
 fn pipes_in_the_place_of_files_are_refused_at_once() {
-    for (name, words) in [
+    for (name, message) in [
         ("ssl.stek-file", "not a regular file"),
         ("ssl.key-log-file", "No such device or address"),
         ("ssl.pemfile", "it is not a file"),
@@ -168,7 +168,7 @@ fn pipes_in_the_place_of_files_are_refused_at_once() {
         let config = setup.write_config();
         let config = config.to_str().expect("UTF-8");
         let (code, _, printed) = setup.run(&["-tt", "-f", config]);
-        assert!(code == 1 && printed.contains(words), "{name}: {printed}");
+        assert!(code == 1 && printed.contains(message), "{name}: {printed}");
         let mut server = setup.spawn(&["-D", "-f", config]);
         let (status, _) = server.await_exit(lighty_testkit::server::STOP_DEADLINE);
         assert_eq!(status.code(), Some(1), "{name}: {}", server.log());
@@ -273,21 +273,21 @@ fn a_key_that_cannot_be_used_is_named_with_its_place() {
         let at = text.lines().position(|line| line.starts_with(name)).expect("a line");
         format!("{config}:{}:", at + 1)
     };
-    let refused = |words: &str, place: &str| {
+    let refused = |message: &str, place: &str| {
         let (code, _, printed) = setup.run(&["-tt", "-f", config]);
         assert!(
-            code == 1 && printed.contains(words) && printed.contains(place),
-            "{words}: {printed}"
+            code == 1 && printed.contains(message) && printed.contains(place),
+            "{message}: {printed}"
         );
     };
-    for (file, words) in [
+    for (file, message) in [
         ("small", "it is of RSA with 1024 bits; 2048 to 8192 are taken"),
         ("sealed", "the private key is encrypted"),
         ("headed", "the private key is encrypted"),
         ("koblitz", "it is on the curve secp256k1"),
     ] {
         std::fs::copy(directory.join(file), directory.join("key")).expect("copied");
-        refused(words, &line_of("ssl.privkey"));
+        refused(message, &line_of("ssl.privkey"));
         refused("ssl.privkey: ", &line_of("ssl.privkey"));
     }
     write_file(&directory.join("a.pem"), "");

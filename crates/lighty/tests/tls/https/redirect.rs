@@ -48,9 +48,12 @@ fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
     let redirect = "server.https-redirect = \"enable\"\n";
     let managed = "acme.store = \"@DIR@/store\"\n\
                    $HTTP[\"host\"] == \"a.test\" { acme.activate = \"enable\" }\n";
-    let words = ["no listener speaks TLS", "no listener speaks it"];
+    let messages = ["no listener speaks TLS", "no listener speaks it"];
     let warned = [printed(redirect), printed(managed)];
-    assert!(warned.iter().zip(words).all(|(printed, words)| printed.contains(words)), "{warned:?}");
+    assert!(
+        warned.iter().zip(messages).all(|(printed, message)| printed.contains(message)),
+        "{warned:?}"
+    );
     for elsewhere in [
         "server.modules += ( \"mod_extforward\" )\n\
          extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )",
@@ -60,9 +63,12 @@ fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
          acme.names = ( \"a.test\" )",
     ] {
         let printed = printed(&format!("{redirect}{elsewhere}"));
-        assert!(words.iter().all(|words| !printed.contains(words)), "{elsewhere}: {printed}");
+        assert!(
+            messages.iter().all(|message| !printed.contains(message)),
+            "{elsewhere}: {printed}"
+        );
     }
-    assert!(!printed("server.https-redirect = \"disable\"").contains(words[0]));
+    assert!(!printed("server.https-redirect = \"disable\"").contains(messages[0]));
 }
 
 #[test]

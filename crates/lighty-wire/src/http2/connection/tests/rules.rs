@@ -26,7 +26,7 @@ fn check(name: &str, frames: &[Vec<u8>], fate: Fate) {
             let goaway = last.expect("GOAWAY");
             assert_eq!(goaway.kind, kind::GOAWAY, "{name}");
             assert_eq!(goaway.payload[4..8], fault.code().0.to_be_bytes(), "{name}");
-            assert_eq!(&goaway.payload[8..], fault.words().as_bytes(), "{name}");
+            assert_eq!(&goaway.payload[8..], fault.message().as_bytes(), "{name}");
             assert!(bench.conn.is_finished(), "{name}");
             assert_eq!(bench.feed(&get(99)), Ok(()), "{name}: the rest is dropped");
         }

@@ -2,14 +2,15 @@
 //! functions, the names of types. Rules that a lint can check are left to the lint.
 //!
 //! `source` reads a syntax tree by means of `reader` and `tokens`; `files` reads texts. Rules are
-//! rows of `RULES` in `edges`, `syntax`, `size` and `vocabulary`, each with violations that it must
-//! find and code that it must accept. A single test checks all sources against all rules, because
-//! parsing takes seconds.
+//! rows of `RULES` in `edges`, `names`, `size`, `syntax` and `vocabulary`, each with violations
+//! that it must find and code that it must accept. A single test checks all sources against all
+//! rules, because parsing takes seconds.
 
 mod circles;
 mod comments;
 mod edges;
 mod files;
+mod names;
 mod reader;
 mod size;
 mod source;
@@ -35,7 +36,7 @@ struct Rule<File: 'static> {
 }
 
 const SOURCE_RULES: &[&[Rule<Source>]] = &[edges::RULES, syntax::RULES, size::RULES];
-const TEXT_RULES: &[&[Rule<TextFile>]] = &[size::TEXT_RULES, vocabulary::RULES];
+const TEXT_RULES: &[&[Rule<TextFile>]] = &[names::RULES, size::TEXT_RULES, vocabulary::RULES];
 
 #[test]
 fn sources_keep_the_rules() {

@@ -327,6 +327,11 @@ impl MemoryEnd {
 }
 
 impl MemoryShutdown {
+    pub(super) fn has_unread(&self) -> bool {
+        let line = self.line.upgrade();
+        line.is_some_and(|line| !line.borrow().towards[self.side].bytes.is_empty())
+    }
+
     pub(super) fn shut_down(&self, how: ShutdownHow) -> bool {
         let Some(line) = self.line.upgrade() else { return false };
         let woken = {

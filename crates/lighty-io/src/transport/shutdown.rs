@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
 
-use rustix::net::Shutdown;
+use rustix::net::{RecvFlags, Shutdown, recv};
 
 use super::ShutdownHow;
 use super::memory::MemoryShutdown;
@@ -50,6 +50,26 @@ impl ShutdownHandle {
     }
 }
 
+impl ShutdownHandle {
+    /// Shuts reading down unless there are unread bytes: they are a request whose rest would be
+    /// lost. Their owner closes the connection after the response.
+    pub fn shut_down_idle(&self) {
+        let is_idle = match &self.0 {
+            Target::Fd(fd) if fd.get() == CLOSED => return,
+            Target::Fd(fd) => {
+                // SAFETY: as in `shut_down`.
+                let socket = unsafe { BorrowedFd::borrow_raw(fd.get()) };
+                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+                !matches!(recv(socket, &mut [0; 1], flags), Ok((1.., _)))
+            }
+            Target::Memory(end) => !end.has_unread(),
+        };
+        if is_idle {
+            self.shut_down(ShutdownHow::Read);
+        }
+    }
+}
+
 impl ShutdownCell {
     pub(super) fn of_fd(fd: RawFd) -> Self {
         ShutdownCell(Target::Fd(Rc::new(Cell::new(fd))))
@@ -76,7 +96,7 @@ impl Drop for ShutdownCell {
 mod tests {
     use super::*;
     use crate::transport::tests::tcp_pair;
-    use std::io::Read;
+    use std::io::{Read, Write};
 
     #[tokio::test]
     async fn a_shutdown_ends_a_read_and_leaves_the_write_side() {
@@ -94,6 +114,24 @@ mod tests {
         let mut heard = Vec::new();
         peer.read_to_end(&mut heard).expect("read");
         assert_eq!(heard, b"408");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_with_unread_bytes_stays_open() {
+        let (ours, mut peer) = tcp_pair().await;
+        let shutdown = ours.shutdown_handle();
+        peer.write_all(b"PO").expect("sent");
+        ours.readable().await.expect("readable");
+        shutdown.shut_down_idle();
+        let mut buffer = [0; 4];
+        assert_eq!(ours.read(&mut buffer).await.expect("read"), 2);
+        let (read, ()) = tokio::join!(ours.read(&mut buffer), async {
+            tokio::task::yield_now().await;
+            peer.write_all(b"ST").expect("sent");
+        });
+        assert_eq!((read.expect("read"), &buffer[..2]), (2, &b"ST"[..]));
+        shutdown.shut_down_idle();
+        assert_eq!(ours.read(&mut buffer).await.expect("end"), 0);
     }
 
     #[tokio::test]

@@ -354,7 +354,7 @@ impl ConnEntry {
             self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
         } else if !has_loop {
             // Bytes already received are still read and served.
-            self.shutdown.shut_down(ShutdownHow::Read);
+            self.shutdown.shut_down_idle();
         }
     }
 
@@ -362,7 +362,7 @@ impl ConnEntry {
     pub(super) fn reap(&self) {
         self.life.set(Life::Closing);
         if !self.wake_loop() {
-            self.shutdown.shut_down(ShutdownHow::Read);
+            self.shutdown.shut_down_idle();
         }
     }
 

@@ -215,10 +215,6 @@ fn judge_failure(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     let Some(fault) = done.fault else {
         return Err(format!("{number}: {status} without a fault"));
     };
-    // An idle connection was closed for another while the request's body was on its way.
-    if fault == Fault::ClientGone && sim.is_crowded && one.body_bytes > 0 {
-        return Ok(());
-    }
     let verdict = fault.verdict();
     if verdict.status.map(|status| status.code()) != Some(status) || sim.is_calm {
         return Err(format!("{number}: {status} by {fault:?}"));

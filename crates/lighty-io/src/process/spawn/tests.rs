@@ -261,7 +261,7 @@ async fn a_backend_accepts_on_its_standard_input() {
 async fn children_die_with_the_server() {
     const MARK: &str = "LIGHTY_TEST_SERVER";
     if let Some(path) = std::env::var_os(MARK) {
-        let child = Child::spawn(shell("sleep 1000")).await.expect("started");
+        let child = Child::spawn(shell("exec sleep 1000")).await.expect("started");
         let whole = format!("{}\n", child.id());
         std::fs::write(path, whole).expect("write");
         return std::future::pending().await;

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -13,7 +12,7 @@ use super::entry::CacheEntry;
 use super::pending::{Join, Pending};
 use super::table::{AsCacheLookup, CacheKey, CacheLookup, CacheSlot};
 use super::watch::{Acquired, Hold};
-use super::{CHANGES, CacheEngine, CacheLoading, Lookup, StatCache, TRUST_MS, count};
+use super::{CacheEngine, CacheLoading, Lookup, StatCache, TRUST_MS, changes, count};
 use crate::clock;
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 use crate::threads::panics;
@@ -184,11 +183,11 @@ impl StatCache {
         self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
         tokio::task::spawn_local(async move {
-            let latest = CHANGES.load(Ordering::Acquire);
+            let latest = changes();
             let mut load = CacheLoad { cache, key, pending: task_pending, result: None };
             panics::point("load");
             let result = load.cache.look_again_and_load(&root, &load.key).await;
-            if CHANGES.load(Ordering::Acquire) != latest {
+            if changes() != latest {
                 // The entry may have been opened before one of the changes.
                 load.cache.distrust(&load.key.lookup());
             }

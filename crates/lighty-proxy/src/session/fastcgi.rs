@@ -314,7 +314,7 @@ a head and a piece  Head > Body              Head > Body              Data(8..21
 an interim head     Interim > Head           Interim > Head           Data(8..23) > Body
 end of output       More > Head              More > Head              More > Body
 errors              More > Head              More > Head              More > Body
-many errors         Said > Head              Said > Head              Said > Body
+many errors         Stderr > Head            Stderr > Head            Stderr > Body
 end                 BackendMalformed > Head  BackendMalformed > Head  Done, reusable > Done
 end, overloaded     BackendBusy > Head       BackendBusy > Head       Done, reusable > Done
 
@@ -326,7 +326,7 @@ a head and a piece  Data(8..11) > Body       More > Body
 an interim head     Data(8..11) > Body       More > Body
 end of output       More > Body              More > Body
 errors              More > Body              More > Body
-many errors         Said > Body              Said > Body
+many errors         Stderr > Body            Stderr > Body
 end                 BackendMalformed > Body  Done, reusable > Done
 end, overloaded     BackendMalformed > Body  Done, reusable > Done
 ";

@@ -1,4 +1,4 @@
-//! What is done without a running server.
+//! Commands that need no running server.
 //!
 //! `check` (a configuration and the machine that it is for), `rehearse` (a request's way through a
 //! configuration), `certificates`, `local_tls` (certificates for this machine alone), `passwords`,

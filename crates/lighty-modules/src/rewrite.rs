@@ -27,8 +27,8 @@ pub struct RewriteSettings {
 }
 module_settings!(RewriteSettings);
 
-/// Rules of one block. As in lighttpd, either directive of a block hides both of the blocks around
-/// it.
+/// Rules of one block. As in lighttpd, a block that sets either list hides both lists of the
+/// enclosing blocks.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     once: Rules,
@@ -101,7 +101,7 @@ impl Module for Rewrite {
                 .doc(
                     "Regular expressions, each with the replacement of the URL. The first match \
                      wins and ends the search; `url.rewrite-repeat` comes after this directive. \
-                     In a block, either of the two hides both of the blocks around it. \
+                     A block that sets either of the two hides both of those set outside. \
                      The expressions see the encoded path and query (`/a%20b?x=1`). `$1` is a \
                      group of the expression, `%1` one of the condition around it (write `%%20` \
                      for a percent sign before a digit); `${1}` and `%{1}` encode what they \

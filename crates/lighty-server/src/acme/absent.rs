@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// Returns `None`: nothing is maintained.
+/// Returns `None`: this build maintains no certificates.
 pub fn plan(_: &Config<Settings>, _: &OnDemandPairs) -> Option<Plan> {
     None
 }

@@ -54,7 +54,7 @@ const ABOVE_FEATURES: &[&str] = &[
     "lighty-proxy",
 ];
 
-/// What is done without a running server.
+/// Commands that need no running server.
 const OFFLINE: &[&str] = &[
     "lighty-acme",
     "lighty-http",

@@ -33,7 +33,7 @@ pub(crate) struct ClientRequest {
     /// Its body has no announced length, and is too long for a server to drain: an early response
     /// may be the last one.
     pub(crate) may_be_last: bool,
-    /// What is sent in HTTP/1.
+    /// The request as sent in HTTP/1.
     bytes: Vec<u8>,
 }
 

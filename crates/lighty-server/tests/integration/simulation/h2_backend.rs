@@ -26,7 +26,7 @@ struct BackendCall {
     /// Length of the response's body that was queued.
     queued: u64,
     has_head: bool,
-    /// Where the response's body is cut.
+    /// Offset in the response's body at which it is cut.
     cut_at: Option<u64>,
     next_ms: u64,
     is_over: bool,

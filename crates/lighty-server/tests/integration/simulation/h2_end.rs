@@ -159,7 +159,7 @@ impl H2End {
                     self.out.drain(..count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // What has arrived before is still read.
+                // Bytes that arrived before are still read.
                 Err(_) => self.out.clear(),
             }
         }

@@ -72,7 +72,7 @@ pub(crate) enum StreamEnd {
     Cut,
 }
 
-/// How a client of HTTP/2 behaved.
+/// Behaviour of a client of HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conduct {
     /// It sent, read and opened windows without a long pause.

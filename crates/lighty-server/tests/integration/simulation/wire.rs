@@ -153,7 +153,7 @@ impl Wire {
         let mut tls = tls.borrow_mut();
         loop {
             if tls.flush(&self.end).is_err() {
-                // What has arrived before is still read.
+                // Bytes that arrived before are still read.
                 tls.sealed.clear();
             }
             match tls.session.reader().read(buffer) {

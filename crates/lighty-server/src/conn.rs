@@ -261,6 +261,7 @@ impl Conn {
     /// towards the limit and may be closed to make room.
     async fn linger(self, limits: LingerLimits) {
         self.worker().idle(&self.entry);
+        self.entry.linger();
         if let Some(stream) = Rc::into_inner(self.stream) {
             // The connection ends in either case.
             let _ = stream.linger_close(limits).await;

@@ -54,7 +54,7 @@ impl Stream {
     pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
         let closing = async {
-            self.send_close_notify().await?;
+            notify_end(&self, limits.bytes_max, &mut report).await?;
             self.shutdown_write()?;
             drain(&self, limits.bytes_max, &mut report).await
         };
@@ -65,17 +65,32 @@ impl Stream {
     }
 }
 
+/// Sends close_notify, if the connection uses TLS, and waits until the socket has accepted it: a
+/// response may have filled the socket's buffer to its last bytes. A client that sends before it
+/// reads makes no room until its bytes are read.
+async fn notify_end(stream: &Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
+    stream.close_notify();
+    loop {
+        match stream.try_send_records() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return sent,
+        }
+        let may_read = !report.peer_closed && report.dropped_bytes < bytes_max;
+        tokio::select! {
+            writable = stream.writable() => writable?,
+            drained = drain(stream, bytes_max, report), if may_read => drained?,
+        }
+    }
+}
+
 async fn drain(stream: &Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
-    while report.dropped_bytes < bytes_max {
+    while !report.peer_closed && report.dropped_bytes < bytes_max {
         // Holds no buffer while waiting.
         stream.readable().await?;
         let mut buffer = [0; DRAIN_BYTES];
         let room = (bytes_max - report.dropped_bytes).min(DRAIN_BYTES as u64) as usize;
         match stream.read(&mut buffer[..room]).await? {
-            0 => {
-                report.peer_closed = true;
-                return Ok(());
-            }
+            0 => report.peer_closed = true,
             bytes => report.dropped_bytes += bytes as u64,
         }
     }

@@ -52,10 +52,11 @@ impl ShutdownHandle {
 
 impl ShutdownHandle {
     /// Shuts reading down unless there are unread bytes: they are a request whose rest would be
-    /// lost. Their owner closes the connection after the response.
-    pub fn shut_down_idle(&self) {
+    /// lost. Their owner closes the connection after the response. Returns true if the connection
+    /// was shut down.
+    pub fn shut_down_idle(&self) -> bool {
         let is_idle = match &self.0 {
-            Target::Fd(fd) if fd.get() == CLOSED => return,
+            Target::Fd(fd) if fd.get() == CLOSED => return false,
             Target::Fd(fd) => {
                 // SAFETY: as in `shut_down`.
                 let socket = unsafe { BorrowedFd::borrow_raw(fd.get()) };
@@ -64,9 +65,7 @@ impl ShutdownHandle {
             }
             Target::Memory(end) => !end.has_unread(),
         };
-        if is_idle {
-            self.shut_down(ShutdownHow::Read);
-        }
+        is_idle && self.shut_down(ShutdownHow::Read)
     }
 }
 
@@ -122,7 +121,7 @@ mod tests {
         let shutdown = ours.shutdown_handle();
         peer.write_all(b"PO").expect("sent");
         ours.readable().await.expect("readable");
-        shutdown.shut_down_idle();
+        assert!(!shutdown.shut_down_idle());
         let mut buffer = [0; 4];
         assert_eq!(ours.read(&mut buffer).await.expect("read"), 2);
         let (read, ()) = tokio::join!(ours.read(&mut buffer), async {
@@ -130,7 +129,7 @@ mod tests {
             peer.write_all(b"ST").expect("sent");
         });
         assert_eq!((read.expect("read"), &buffer[..2]), (2, &b"ST"[..]));
-        shutdown.shut_down_idle();
+        assert!(shutdown.shut_down_idle());
         assert_eq!(ours.read(&mut buffer).await.expect("end"), 0);
     }
 

@@ -38,6 +38,11 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| !tls.0.borrow().is_ended())
     }
 
+    /// True if the connection uses TLS and an incomplete record has arrived.
+    pub fn is_amid_record(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_amid_record())
+    }
+
     /// Frees the parts of an idle connection's TLS state that can be recreated. For connections
     /// that are idle for long, because the next record takes longer.
     pub fn rest(&self) {
@@ -64,17 +69,14 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.0.borrow().has_output())
     }
 
-    /// Like [`close_notify`](Self::close_notify), and waits until the socket has accepted it: a
-    /// response may have filled the socket's buffer to its last bytes.
-    pub(super) async fn send_close_notify(&self) -> io::Result<()> {
-        self.close_notify();
-        let Some(tls) = &self.tls else { return Ok(()) };
-        loop {
-            let sent = tls.0.borrow_mut().flush(|bytes| self.try_send(bytes));
-            match sent {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                sent => return sent,
-            }
+    /// Sends records that the socket has not accepted yet, as far as it accepts them now.
+    ///
+    /// # Errors
+    /// `WouldBlock` if some are left, otherwise an error of the socket.
+    pub(super) fn try_send_records(&self) -> io::Result<()> {
+        match &self.tls {
+            Some(tls) => tls.0.borrow_mut().flush(|bytes| self.try_send(bytes)),
+            None => Ok(()),
         }
     }
 }

@@ -109,10 +109,7 @@ impl ConnTable {
             let order = |s: &&Rc<ConnEntry>| (s.is_newcomer(now_s), s.idle_order.get());
             idle.select_nth_unstable_by_key(count - 1, order);
         }
-        for entry in &idle[..count] {
-            entry.reap();
-        }
-        count
+        idle[..count].iter().filter(|entry| entry.reap()).count()
     }
 
     /// Reaps connections slow to finish a head, the longest waiting first. They get a 408.

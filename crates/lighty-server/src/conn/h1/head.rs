@@ -50,6 +50,11 @@ impl H1Conn<'_> {
             }
             let most = self.h1.exchange.generation.rules.limits.head_bytes_max + 1;
             match input.poll_fill(cx, most) {
+                // A part of a TLS record is a part of a head.
+                Poll::Pending if on.conn.stream.is_amid_record() => {
+                    wait_for_head(on, &mut self.h1.exchange.stages);
+                    return Poll::Pending;
+                }
                 // Nothing is pending, and an idle wait needs no buffer.
                 Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
                 Poll::Pending => return Poll::Pending,

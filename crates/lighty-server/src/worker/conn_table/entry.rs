@@ -60,6 +60,8 @@ enum Life {
     LastChance,
     /// It closes once idle.
     Closing,
+    /// Its last response is sent, and it is read until its client closes it.
+    Lingering,
 }
 
 /// A connection's entry. Every idle connection holds one, so it is small.
@@ -260,7 +262,7 @@ impl ConnEntry {
         self.wait.set(Wait::Streams);
         self.life.set(match self.life.get() {
             Life::New | Life::Known => Life::Known,
-            Life::LastChance | Life::Closing => Life::Closing,
+            Life::LastChance | Life::Closing | Life::Lingering => Life::Closing,
         });
     }
 
@@ -342,6 +344,11 @@ impl ConnEntry {
     /// Makes the current request, if any, the last one before a stop. A connection without one gets
     /// a short grace period, because its client is about to send a request.
     pub fn close_soon(&self, now_s: u32) {
+        if self.life.get() == Life::Lingering {
+            // Its client still sends, or is about to close.
+            self.shutdown.shut_down_idle();
+            return;
+        }
         let is_new = matches!(self.life.get(), Life::New | Life::LastChance);
         self.life.set(if is_new { Life::LastChance } else { Life::Closing });
         let has_loop = self.wake_loop();
@@ -358,11 +365,17 @@ impl ConnEntry {
         }
     }
 
-    /// Closes an idle connection, to make room.
-    pub(super) fn reap(&self) {
-        self.life.set(Life::Closing);
-        if !self.wake_loop() {
-            self.shutdown.shut_down_idle();
+    /// Records that the last response is sent and that no further request is served.
+    pub fn linger(&self) {
+        self.life.set(Life::Lingering);
+    }
+
+    /// Closes an idle connection, to make room. Returns false if a request has arrived, after which
+    /// it closes.
+    pub(super) fn reap(&self) -> bool {
+        match self.life.replace(Life::Closing) {
+            Life::Lingering => self.shutdown.shut_down(ShutdownHow::Both),
+            _ => self.wake_loop() || self.shutdown.shut_down_idle(),
         }
     }
 

@@ -8,10 +8,12 @@
 //! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and
 //! the `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
 //! response, `tunnel` is a stream that carries another protocol, `waiting` is a stream without a
-//! window, `turn` reads and writes in portions that `pace` chooses, `leave` ends the connection.
-//! Nothing outside this folder knows about frames.
+//! window, `turn` reads and writes in portions that `pace` chooses, `excuse` has the timers of
+//! streams that wait for others, `leave` ends the connection. Nothing outside this folder knows
+//! about frames.
 
 mod exchange;
+mod excuse;
 mod input;
 mod leave;
 mod lingering;

@@ -45,7 +45,7 @@ pub(super) enum ClosePhase {
 /// An event that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseEvent {
-    /// The client's input has ended, and a response is pending.
+    /// The client's input has ended, and a response is pending or is being written.
     InputEnds,
     /// The server shuts the connection down.
     Fail,
@@ -159,8 +159,9 @@ impl H2Conn<'_> {
         self.partial_since_ms = None;
         let mut shared = self.shared.borrow_mut();
         let has_whole_request = shared.end_input();
+        let has_output = shared.machine.output_bytes() > 0;
         drop(shared);
-        if !has_whole_request {
+        if !has_whole_request && !has_output && self.unsent_bytes() == 0 {
             return self.lose();
         }
         self.close.handle(CloseEvent::InputEnds);

@@ -26,10 +26,11 @@ use lighty_wire::http1::trailer;
 use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
 use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey};
 
+use super::excuse::Turns;
 use super::lingering::Lingering;
 use super::stream_buffers::{H2StreamBuffers, SendWait};
-use super::stream_state::{StreamAction, StreamEvent, StreamRecv, StreamSend};
-use crate::worker::conn_table::{StreamEntry, sweep_s};
+use super::stream_state::{StreamAction, StreamEvent, StreamRecv};
+use crate::worker::conn_table::StreamEntry;
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
 /// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.
@@ -76,18 +77,13 @@ enum ConnectionTask {
 /// Wait state of a connection. Boxed, so that a connection fits into the allocator's block.
 #[derive(Default)]
 struct ConnectionRest {
+    turns: Turns,
     lingering: Lingering,
     /// Wakes the connection's own task, which alone reads and writes.
     waker: Option<Waker>,
     task: ConnectionTask,
     /// The client sends nothing more.
     has_input_ended: bool,
-    /// Number of collected writes.
-    writes: u64,
-    /// The last one has content.
-    has_content: bool,
-    /// Second in which the timers of waiting streams were restarted last.
-    excused_s: u32,
 }
 
 fn gone() -> io::Error {
@@ -134,7 +130,7 @@ impl H2Shared {
         let before = self.machine.output_bytes();
         self.machine.credit(key, bytes);
         if self.machine.output_bytes() > before {
-            let next_write = self.rest.writes + 1;
+            let next_write = self.rest.turns.writes + 1;
             if let Some(buffers) = self.buffers(key) {
                 buffers.window_in = next_write;
             }
@@ -471,8 +467,11 @@ impl H2Shared {
                     buffers.watcher.take().into_iter().for_each(Waker::wake);
                 }
                 Some(key) => {
-                    // The codec must not announce content that is dropped here.
-                    self.machine.reset(key, ErrorCode::CANCEL);
+                    // The codec must not announce content that is dropped here. A whole response is
+                    // valid (RFC 9113 section 8.1).
+                    let is_whole = buffers.state.has_sent_response();
+                    let code = if is_whole { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+                    self.machine.reset(key, code);
                     self.lose(key);
                 }
                 None => {}
@@ -521,9 +520,7 @@ impl H2Shared {
     /// Collects frames of all streams to write: as much content as fits into `write_bytes`, but at
     /// least one frame.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, write_bytes: usize, now_ms: u64) {
-        // 0 is a stream of which nothing was written yet.
-        self.rest.writes += 1;
-        self.rest.has_content = false;
+        self.rest.turns.begin_write(now_ms);
         while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
             self.take_content(frame, out);
             if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > write_bytes {
@@ -558,12 +555,12 @@ impl H2Shared {
         debug_assert_eq!(self.machine.streams_alive() as usize, streams, "streams of the codec");
     }
 
-    /// Resets the streams whose exchanges have ended and whose content a half-closed client has no
-    /// window for: it opens none any more.
+    /// Resets the streams with content that a half-closed client has no window for: it opens none
+    /// any more.
     fn lose_stuck(&mut self) {
         for nth in 0..self.buffers.len() {
             let buffers = &self.buffers[nth];
-            let is_due = buffers.state.send == StreamSend::Draining;
+            let is_due = buffers.content_bytes() > 0;
             if let Some(key) = buffers.key.filter(|_| is_due)
                 && !self.machine.has_window(key)
             {
@@ -572,29 +569,10 @@ impl H2Shared {
         }
     }
 
-    /// Restarts the timers of streams that wait for their turn, once a second, after the client has
-    /// taken a part of the last write.
-    ///
-    /// Streams are sent one after the other (RFC 9218 section 10), so on a slow connection the last
-    /// one waits for as long as the others take. A stream without a window waits for the client,
-    /// unless its content is still being written: the client cannot open the window before it has
-    /// the content. In the other direction, a client sends nothing more before the WINDOW_UPDATE
-    /// that waits behind content has reached it.
-    pub(super) fn excuse_waiting(&mut self, clock: &Clock) {
-        let now_s = sweep_s(clock);
-        if !self.rest.has_content || std::mem::replace(&mut self.rest.excused_s, now_s) == now_s {
-            return;
-        }
-        let writes = self.rest.writes;
-        for buffers in &self.buffers {
-            let (Some(key), Some(entry)) = (buffers.key, &buffers.progress) else { continue };
-            let waits_to_send = entry.is_writing()
-                && (buffers.written_in == writes || self.machine.has_own_window(key));
-            let waits_to_receive = entry.is_waiting_for_body() && buffers.window_in >= writes;
-            if waits_to_send || waits_to_receive {
-                entry.wait_for(entry.state(), clock);
-            }
-        }
+    /// Excuses the streams that wait for their turn from their timers.
+    pub(super) fn excuse_waiting(&mut self, now_ms: u64, clock: &Clock) {
+        let has_window = |key| self.machine.has_own_window(key);
+        self.rest.turns.excuse_waiting(&mut self.buffers, now_ms, clock, has_window);
     }
 
     /// Releases the ended streams. A stream lingers while its client still sends, so that a few
@@ -645,8 +623,7 @@ impl H2Shared {
         let buffers = &mut self.buffers[frame.stream.slot()];
         debug_assert_eq!(buffers.key, Some(frame.stream), "a frame of a stream that is released");
         buffers.take_content(frame.len, out);
-        buffers.written_in = self.rest.writes;
-        self.rest.has_content = true;
+        self.rest.turns.write(buffers, frame.len);
         self.queued_bytes -= frame.len;
         if let Some(entry) = &buffers.progress {
             entry.progress.set(entry.progress.get() + frame.len as u64);

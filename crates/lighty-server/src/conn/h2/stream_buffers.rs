@@ -39,6 +39,10 @@ pub(super) struct H2StreamBuffers {
     pub(super) progress: Option<Rc<StreamEntry>>,
     /// Number of the last write with content of the stream.
     pub(super) written_in: u64,
+    /// Bytes of the stream's content in that write.
+    pub(super) write_bytes: u32,
+    /// Time excused that is not a whole second yet, in milliseconds.
+    pub(super) excused_ms: u16,
     /// Number of the last write with a WINDOW_UPDATE of the stream, which may be yet to come.
     pub(super) window_in: u64,
 }
@@ -53,6 +57,7 @@ impl H2StreamBuffers {
         self.received.clear();
         self.dropped = 0;
         (self.written_in, self.window_in) = (0, 0);
+        (self.write_bytes, self.excused_ms) = (0, 0);
         self.trailers = None;
     }
 

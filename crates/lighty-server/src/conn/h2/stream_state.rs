@@ -138,6 +138,11 @@ impl StreamState {
         matches!(self.send, StreamSend::Reset | StreamSend::Over)
     }
 
+    /// Returns true once the whole response is written.
+    pub(super) fn has_sent_response(self) -> bool {
+        matches!(self.send, StreamSend::Done | StreamSend::Lingering)
+    }
+
     /// Returns true while the client may send the rest of its request.
     #[cfg(debug_assertions)]
     pub(super) fn is_lingering(self) -> bool {

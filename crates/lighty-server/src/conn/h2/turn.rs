@@ -169,7 +169,7 @@ impl H2Conn<'_> {
                 self.pace.wrote(count);
                 entry.progress.set(entry.progress.get() + count as u64);
                 let clock = &self.conn.worker().machine.clock;
-                self.shared.borrow_mut().excuse_waiting(clock);
+                self.shared.borrow_mut().excuse_waiting(now_ms, clock);
                 if self.unsent_bytes() == 0 {
                     if std::mem::take(&mut self.is_blocked) {
                         entry.rest();

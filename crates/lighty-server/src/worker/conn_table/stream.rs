@@ -72,6 +72,14 @@ impl StreamEntry {
         self.paused.set((0, 0));
     }
 
+    /// Restarts the idle timer, and excludes `seconds` of the wait from the minimum rates.
+    pub fn excuse(&self, seconds: u32, clock: &Clock) {
+        let now_s = wait_s(clock);
+        self.since_s.set((self.since_s.get() + seconds).min(now_s));
+        self.seen_progress.set(self.progress.get());
+        self.seen_s.set(now_s);
+    }
+
     /// Records that no request is being served.
     #[inline]
     pub fn rest(&self) {

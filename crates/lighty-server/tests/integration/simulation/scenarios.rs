@@ -9,7 +9,7 @@ use lighty_io::simulated;
 use lighty_io::transport::memory::{self, MemoryEnd};
 use lighty_io::transport::{Peer, Stream};
 use lighty_server::simulated::Simulated;
-use lighty_wire::http2::{Connection, Limits, RequestParts, StreamKey};
+use lighty_wire::http2::{Connection, ErrorCode, Limits, RequestParts, StreamKey};
 use tokio::time::sleep;
 
 use super::Site;
@@ -72,11 +72,15 @@ fn connect_h2(server: &Rc<Simulated>, room: usize, window_bytes: u32) -> H2End {
 
 /// Requests the file of this number.
 fn request(end: &mut H2End, index: usize) -> StreamKey {
+    request_of(end, "simulated", index)
+}
+
+fn request_of(end: &mut H2End, host: &str, index: usize) -> StreamKey {
     let path = format!("/s/{index}");
     let parts = RequestParts {
         method: b"GET",
         scheme: b"http",
-        authority: b"simulated",
+        authority: host.as_bytes(),
         path: path.as_bytes(),
         protocol: None,
     };
@@ -88,8 +92,16 @@ fn request(end: &mut H2End, index: usize) -> StreamKey {
 async fn read_slowly(server: &Rc<Simulated>, files: &[usize], window_bytes: u32) -> Vec<usize> {
     let mut end = connect_h2(server, 300, window_bytes);
     let keys: Vec<_> = files.iter().map(|index| request(&mut end, *index)).collect();
-    let mut received = vec![0; files.len()];
-    let mut left = files.len();
+    read_slowly_from(&mut end, &keys)
+        .await
+        .unwrap_or_else(|reset| panic!("reset with {}", reset.name()))
+}
+
+/// Reads 4 KB in a second. Returns the number of bytes received of each stream, or an error if one
+/// is reset.
+async fn read_slowly_from(end: &mut H2End, keys: &[StreamKey]) -> Result<Vec<usize>, ErrorCode> {
+    let mut received = vec![0; keys.len()];
+    let mut left = keys.len();
     while left > 0 && end.ended.is_none() {
         for news in end.turn(Duration::from_secs(1), false).await.expect("frames") {
             match news {
@@ -99,15 +111,13 @@ async fn read_slowly(server: &Rc<Simulated>, files: &[usize], window_bytes: u32)
                     end.machine.credit(key, bytes.len());
                     left -= usize::from(ends);
                 }
-                News::Reset { code, .. } => {
-                    panic!("reset with {}, after {received:?}", code.name())
-                }
+                News::Reset { code, .. } => return Err(code),
                 _ => {}
             }
         }
         sleep(Duration::from_millis(70)).await;
     }
-    received
+    Ok(received)
 }
 
 /// `server.max-write-idle` is 6 seconds. Streams are sent one after the other, and each waits for
@@ -121,6 +131,28 @@ fn streams_of_a_slow_connection_are_not_timed_out_while_others_are_sent() {
             assert_eq!(received, lengths, "windows of {window_bytes} bytes");
             assert_eq!(server.worker.machine.counters.cut.get(), 0);
         });
+    }
+}
+
+/// The client takes 4 KB in a second, of one stream or of several together.
+#[test]
+fn minimum_rate_applies_to_the_link_that_streams_share() {
+    for (host, is_enough) in [("at-least-2500", true), ("at-least-6000", false)] {
+        for (files, window_bytes) in
+            [(&[6][..], 300_000), (&[6], 65_535), (&[6, 6], 300_000), (&[6, 6, 6, 6], 16_000)]
+        {
+            scenario(10, async |server, _sim| {
+                let mut end = connect_h2(&server, 300, window_bytes);
+                let request = |index: &usize| request_of(&mut end, host, *index);
+                let keys: Vec<_> = files.iter().map(request).collect();
+                let begun_ms = now_ms();
+                let received = read_slowly_from(&mut end, &keys).await;
+                let span_ms = now_ms() - begun_ms;
+                let about = (host, files, window_bytes, &received, span_ms);
+                assert_eq!(received.is_ok(), is_enough, "{about:?}");
+                assert!(is_enough || (10_000..30_000).contains(&span_ms), "{about:?}");
+            });
+        }
     }
 }
 
@@ -178,6 +210,30 @@ fn half_closed_client_without_a_window_does_not_stay() {
     }
 }
 
+/// The whole response has been framed, and most of it waits for the socket.
+#[test]
+fn half_closed_client_gets_the_end_of_a_framed_response() {
+    for (file, taken_bytes) in [(3, 1), (4, 1), (4, 20_000)] {
+        scenario(10, async |server, _sim| {
+            let mut end = connect_h2(&server, 300, 65_535);
+            request(&mut end, file);
+            let (mut received, mut has_shut_down, mut has_whole) = (0, false, false);
+            while end.ended.is_none() {
+                for news in end.turn(Duration::from_secs(1), false).await.expect("frames") {
+                    if let News::Data { bytes, ends, .. } = news {
+                        received += bytes.len();
+                        has_whole |= ends;
+                    }
+                }
+                if received >= taken_bytes && !std::mem::replace(&mut has_shut_down, true) {
+                    end.wire.shutdown_write().await;
+                }
+            }
+            assert_eq!((received as u64, has_whole), (FILES[file], true), "file {file}");
+        });
+    }
+}
+
 /// The response and its record's overhead fill the connection's buffer to its last bytes.
 #[test]
 fn response_that_fills_the_connection_is_followed_by_close_notify() {
@@ -194,6 +250,97 @@ fn response_that_fills_the_connection_is_followed_by_close_notify() {
                 count = wire.read(&mut piece).await.expect("no reset");
             }
             assert!(!wire.is_truncated(), "room for {room} bytes");
+        });
+    }
+}
+
+/// The client sends its whole upload before it reads, so the server has to read on while the last
+/// record of its response waits.
+#[test]
+fn response_to_a_client_that_still_sends_is_followed_by_close_notify() {
+    for room in (200..500).step_by(10) {
+        scenario(10, async |server, sim| {
+            let wire =
+                Wire::secure(connect_to(&server, room, TLS_PORT), &tls_client(&sim.root, &[]));
+            let head = "POST /s/2 HTTP/1.1\r\nHost: simulated\r\nConnection: close\r\n\
+                        Content-Length: 100000\r\n\r\n";
+            let begun_ms = now_ms();
+            wire.write_all(head.as_bytes()).await.expect("written");
+            wire.write_all(&[b'x'; 100_000]).await.expect("no reset");
+            wire.settle().await;
+            let (mut piece, mut count) = ([0; 1_000], 1);
+            while count > 0 {
+                count = wire.read(&mut piece).await.expect("no reset");
+            }
+            let span_ms = now_ms() - begun_ms;
+            assert!(!wire.is_truncated() && span_ms < 2_000, "room for {room} bytes: {span_ms} ms");
+        });
+    }
+}
+
+/// Connects a client whose bytes arrive in pieces, one in 40 ms.
+fn connect_in_pieces(server: &Rc<Simulated>, piece_bytes: usize, port: u16) -> MemoryEnd {
+    let far = Rc::new(connect_to(server, 20_000, port));
+    let address = ([10, 0, 2, 1], 40_001).into();
+    let (near, client) = memory::pair(address, ([10, 0, 0, 1], port).into(), 20_000);
+    let near = Rc::new(near);
+    let (from, to) = (Rc::clone(&near), Rc::clone(&far));
+    tokio::task::spawn_local(async move {
+        let mut piece = vec![0; piece_bytes];
+        while let Ok(count @ 1..) = from.read(&mut piece).await
+            && to.write_all(&piece[..count]).await.is_ok()
+        {
+            sleep(Duration::from_millis(40)).await;
+        }
+    });
+    tokio::task::spawn_local(async move {
+        let mut piece = [0; 1_000];
+        while let Ok(count @ 1..) = far.read(&mut piece).await
+            && near.write_all(&piece[..count]).await.is_ok()
+        {}
+        // An error means that the client is gone.
+        let _ = near.shutdown_write();
+    });
+    client
+}
+
+/// Reads a response of HTTP/1 with 44 bytes of content. Returns the bytes received before the end.
+async fn read_response(wire: &Wire) -> Vec<u8> {
+    let (mut received, mut piece) = (Vec::new(), [0; 1_000]);
+    let is_whole = |received: &[u8]| {
+        let end = received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        end.is_some_and(|at| received.len() >= at + 4 + 44)
+    };
+    while !is_whole(&received) {
+        match wire.read(&mut piece).await {
+            Ok(count @ 1..) => received.extend_from_slice(&piece[..count]),
+            _ => break,
+        }
+    }
+    received
+}
+
+/// The next request's record has arrived in part when the server stops, or needs room.
+#[test]
+fn kept_connection_is_not_closed_amid_a_record() {
+    for is_stop in [true, false] {
+        scenario(if is_stop { 10 } else { 1 }, async |server, sim| {
+            let wire =
+                Wire::secure(connect_in_pieces(&server, 50, TLS_PORT), &tls_client(&sim.root, &[]));
+            let request = b"GET /s/2 HTTP/1.1\r\nHost: simulated\r\nX-Name: a longer value\r\n\r\n";
+            wire.write_all(request).await.expect("written");
+            assert!(read_response(&wire).await.starts_with(b"HTTP/1.1 200"));
+            sleep(Duration::from_secs(1)).await;
+            wire.write_all(request).await.expect("written");
+            sleep(Duration::from_millis(20)).await;
+            let other = (!is_stop).then(|| connect(&server, 1_000));
+            if is_stop {
+                server.worker.stop();
+            }
+            let response = read_response(&wire).await;
+            let head = String::from_utf8_lossy(&response);
+            assert!(head.starts_with("HTTP/1.1 200"), "stop {is_stop}: {head:?}");
+            drop(other);
         });
     }
 }

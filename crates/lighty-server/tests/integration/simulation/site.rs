@@ -141,6 +141,12 @@ pub(crate) const NETWORK_BACKENDS: &[&str] = &[
     "gthread-sendfile",
 ];
 
+/// Hosts with a minimum rate.
+const RATES: &str = r#"
+$HTTP["host"] == "at-least-2500" { server.min-write-rate = 2500 }
+$HTTP["host"] == "at-least-6000" { server.min-write-rate = 6000 }
+"#;
+
 /// Returns the configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let (root, backend) = (sim.root.display(), sim.network_backend);
@@ -202,7 +208,7 @@ $HTTP["url"] =~ "^/d/" {{
 $HTTP["url"] =~ "^/h/slow" {{
     connection.kbytes-per-second = 64
 }}
-"#
+{RATES}"#
     );
     let table: Table<Settings> = Table::new()
         .rows(modules::directives())

@@ -21,10 +21,14 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    /// Creates a connection whose client has these limits.
+    fn with(limits: Limits) -> Self {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let (near, _) = memory::pair(nowhere, nowhere, 1);
-        let limits = Limits::default();
-        let server = Connection::server(limits, 0);
+        let server = Connection::server(Limits::default(), 0);
         let mut pair = Self {
             client: Connection::client(limits, 0),
             shared: H2Shared::new(server, Rc::new(Stream::from_memory(near))),
@@ -171,6 +175,41 @@ fn half_close_resets_incomplete_requests_with_a_queued_response() {
     pair.respond(whole, b"whole");
     pair.write();
     assert_eq!((&*pair.content, pair.streams()), (&b"whole"[..], 0));
+}
+
+/// Its request is incomplete, but its response is not.
+#[test]
+fn half_close_resets_a_stream_with_a_whole_response_without_an_error() {
+    let mut pair = Pair::new();
+    let (_, far) = pair.request(false);
+    pair.respond(far, b"early");
+    pair.exchange();
+    assert_eq!(pair.streams(), 1, "it lingers");
+    assert!(!pair.shared.end_input(), "no request is complete");
+    pair.write();
+    assert_eq!((pair.resets(), pair.streams()), (vec![(far.id(), ErrorCode::NO_ERROR)], 0));
+}
+
+/// The first stream uses the connection's window up. The exchange of the second one still runs.
+#[test]
+fn half_close_resets_a_running_exchange_whose_content_lacks_a_window() {
+    static CONTENT: [u8; 40_000] = [b'x'; 40_000];
+    let mut pair = Pair::with(Limits { conn_window_bytes: 65_535, ..Limits::default() });
+    let (_, whole) = pair.request(true);
+    let (_, running) = pair.request(true);
+    pair.respond(whole, &CONTENT);
+    pair.shared.send_head(running, Status::OK, &Fields::new(), false).expect("sent");
+    pair.shared.push(running, Bytes::from_static(&CONTENT), false).expect("queued");
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pair.shared.poll_drained(running, &mut cx).is_pending());
+    assert!(pair.shared.end_input(), "the requests are complete");
+    pair.write();
+    pair.write();
+    assert_eq!(pair.resets(), [(running.id(), ErrorCode::CANCEL)]);
+    assert!(matches!(pair.shared.poll_drained(running, &mut cx), Poll::Ready(Err(_))));
+    pair.shared.end(running);
+    pair.write();
+    assert_eq!((pair.content.len(), pair.streams()), (65_535, 0));
 }
 
 #[test]

@@ -7,18 +7,16 @@
 2. The 99th percentile of a client that fetches 44 bytes on a schedule (client.py), alone and while
    ten clients fetch the log compressed; one worker.
 4. Answers that no filter touches, without the modules and with them: CPU per request, and
-   instructions per request as callgrind counts them (of N and of 2N requests, the difference).
+   instructions per request as callgrind counts them.
 
 Rounds are interleaved. Quote ratios of medians.
 """
-import os
 import random
-import re
 import subprocess
 import sys
 import threading
 
-import client
+import callgrind
 import neighbour
 import rig
 import servers
@@ -182,24 +180,12 @@ def count_instructions(args, requests=1000):
     rows = {label: {} for label in UNTOUCHED}
     for name, make in servers.chosen(args):
         for label, path in UNTOUCHED.items():
-            few = instructions(args, name, make, path, requests)
-            many = instructions(args, name, make, path, 2 * requests)
-            rows[label][name] = (many - few) / requests
+            counter = callgrind.Counter(f"{args.out}/servers/callgrind")
+            argv, port = make()
+            with rig.serving(name, counter.tool + argv, port, servers.log_of(args, name)) as server:
+                rows[label][name] = counter.per_request(server, path, requests)
     rig.say("instructions", rows)
     return rows
-
-
-def instructions(args, name, make, path, requests):
-    """Of a server's whole life in which it answers so many requests."""
-    argv, port = make()
-    counted = f"{args.out}/callgrind.out"
-    command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={counted}", *argv]
-    with rig.serving(name, command, port, servers.log_of(args, name)):
-        client.keep_alive_requests(port, path, requests)
-    with open(counted) as f:
-        total = re.search(r"^(?:totals|summary): (\d+)", f.read(), re.M)
-    os.remove(counted)
-    return int(total.group(1))
 
 
 if __name__ == "__main__":

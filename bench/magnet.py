@@ -12,19 +12,18 @@ process tree per answered request. Limits and accounting of scripts are on, as t
     full       also `lighty.header`: the script of figure 13
 
 The client is `asker` where it is built, else wrk. System calls are counted by strace as in
-hot.py. Instructions are counted by callgrind in user space alone, as the difference that REQUESTS
-more requests make.
+hot.py. Instructions are counted by callgrind in user space alone, of REQUESTS requests that follow
+as many others.
 
 Reloads: a server with four scripts, one for each place where a script can run, is reloaded RELOADS
 times while a request waits in a script. Anonymous memory must not grow after the first of them.
 """
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 
+import callgrind
 import client
 import hot
 import rig
@@ -144,45 +143,12 @@ def cpu(running, conns, args):
 
 def instructions(args, name):
     """Instructions of one request in user space, by one connection."""
-    directory = f"{args.out}/servers/{name}"
-    os.makedirs(directory, exist_ok=True)
-    dumps = directory + "/callgrind.out"
-    for old in os.listdir(directory):
-        if old.startswith("callgrind.out"):
-            os.unlink(f"{directory}/{old}")
-    row = Row(args, name, ["valgrind", "--tool=callgrind", "--callgrind-out-file=" + dumps])
+    counter = callgrind.Counter(f"{args.out}/servers/{name}")
+    row = Row(args, name, counter.tool)
     try:
-        counts = []
-        for _ in range(2):
-            ask(row.server.port, row.path, REQUESTS)
-            counts.append(dumped(row.server.pid, dumps, len(counts) + 1))
+        return counter.per_request(row.server, row.path, REQUESTS)
     finally:
         row.stop()
-    # The second dump counts from the first one on.
-    return counts[1] / REQUESTS
-
-
-def ask(port, path, count):
-    """So many requests by one connection, whatever the status."""
-    request = client.head(path)
-    with client.connect(port, 30) as s:
-        for _ in range(count):
-            s.sendall(request)
-            client.read_message(s)
-
-
-def dumped(pid, path, number):
-    """Instructions since the dump before."""
-    subprocess.run(["callgrind_control", "-d", str(pid)], check=True, capture_output=True)
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if os.path.exists(f"{path}.{number}"):
-            with open(f"{path}.{number}", errors="replace") as f:
-                found = re.search(r"^(?:summary|totals): (\d+)", f.read(), re.M)
-            if found:
-                return int(found.group(1))
-        time.sleep(0.1)
-    raise rig.RigError(f"callgrind writes no {path}.{number}")
 
 
 def per_reload(done):

@@ -629,6 +629,7 @@ fn shown(name: &[u8]) -> String {
 async fn rest(ex: &mut Exchange) {
     let span = ex.begin_span(Span::Delay);
     tokio::select! {
+        biased;
         () = tokio::time::sleep(DELAY) => {}
         _ = ex.client_gone() => {}
     }

@@ -77,6 +77,7 @@ async fn notify_end(stream: &Stream, bytes_max: u64, report: &mut LingerReport) 
         }
         let may_read = !report.peer_closed && report.dropped_bytes < bytes_max;
         tokio::select! {
+            biased;
             writable = stream.writable() => writable?,
             drained = drain(stream, bytes_max, report), if may_read => drained?,
         }

@@ -8,12 +8,11 @@
 //! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and
 //! the `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
 //! response, `tunnel` is a stream that carries another protocol, `waiting` is a stream without a
-//! window, `turn` reads and writes in portions that `pace` chooses, `excuse` has the timers of
+//! window, `turn` reads and writes in portions that `pace` chooses, `turns` has the timers of
 //! streams that wait for others, `leave` ends the connection. Nothing outside this folder knows
 //! about frames.
 
 mod exchange;
-mod excuse;
 mod input;
 mod leave;
 mod lingering;
@@ -22,9 +21,11 @@ mod pace;
 mod shared;
 mod stream_buffers;
 mod stream_state;
+mod stream_turns;
 mod tasks;
 mod tunnel;
 mod turn;
+mod turns;
 mod waiting;
 
 use std::cell::RefCell;
@@ -102,6 +103,8 @@ struct H2Conn<'c> {
     partial_since_ms: Option<u64>,
     /// The socket accepts no bytes now.
     is_blocked: bool,
+    /// The connection's own entry has the timers of content that waits.
+    is_timed: bool,
     idle: ConnIdle,
     /// Milliseconds that a frame may take to arrive.
     partial_ms: u64,
@@ -167,6 +170,7 @@ impl<'c> H2Conn<'c> {
             pace: Pace::default(),
             partial_since_ms: None,
             is_blocked: false,
+            is_timed: false,
             idle: ConnIdle::Busy,
             partial_ms: limits.block_ms,
             timer: leave::H2Timer::default(),
@@ -303,11 +307,15 @@ impl<'c> H2Conn<'c> {
             let code = exchange.as_deref().and_then(|h2| {
                 h2.io.passed_on.or(Some(h2).filter(is_cut).map(|_| ErrorCode::CANCEL))
             });
-            shared.reset(at.key, code.unwrap_or(ErrorCode::INTERNAL_ERROR));
+            let is_stuck = shared.has_last_window(at.key);
+            let own = if is_stuck { ErrorCode::CANCEL } else { ErrorCode::INTERNAL_ERROR };
+            shared.reset(at.key, code.unwrap_or(own));
         }
         shared.end(at.key);
         drop(shared);
         if let Some(mut h2) = exchange {
+            // The connection's own timer applies to the content that is left.
+            self.conn.entry.stream.limit(h2.entry.limits());
             h2.detach();
             self.conn.worker().give_back_h2(h2);
         }
@@ -388,6 +396,7 @@ async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
     let clock = &on.conn.worker().machine.clock;
     // The head is not taken yet, so the request has no settings of its own.
     driver::limit(on, &ex.generation.global.core);
+    on.entry.forget_variant();
     if io.head.expect_continue
         && let Some(status) = Status::new(100)
     {

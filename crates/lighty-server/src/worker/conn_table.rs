@@ -100,7 +100,7 @@ impl ConnTable {
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<ConnEntry>> =
-            table.iter().flatten().filter(|entry| entry.is_idle() && !entry.is_closing()).collect();
+            table.iter().flatten().filter(|entry| entry.is_reapable(now_s)).collect();
         if idle.is_empty() {
             return self.reap_half_heads(count, now_s);
         }

@@ -230,6 +230,22 @@ fn half_closed_client_without_window_is_not_waited_for() {
     assert!(begun.elapsed() < SOON);
 }
 
+/// The responses are queued whole, so no task is left to time the part for which the connection has
+/// no window.
+#[test]
+fn client_without_window_for_ended_exchanges_does_not_stay() {
+    let server = lighty!()
+        .config("server.max-write-idle = 1")
+        .file("page.bin", "0123456789abcdef".repeat(2_500))
+        .start();
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    client.credits = false;
+    let streams = [(); 2].map(|()| client.request("GET", "/page.bin", &[], true));
+    let bytes = streams.map(|stream| client.answer(stream).body.len());
+    assert_eq!(bytes.iter().sum::<usize>(), 65_535, "{bytes:?}");
+    client.read_to_end();
+}
+
 #[test]
 fn half_closed_client_waits_as_long_as_the_limit_allows() {
     let backend = Backend::after_request(|peer| {

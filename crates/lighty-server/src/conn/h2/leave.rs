@@ -157,11 +157,9 @@ impl H2Conn<'_> {
     /// that has gone refuses by a reset.
     pub(super) fn half_close(&mut self) {
         self.partial_since_ms = None;
-        let mut shared = self.shared.borrow_mut();
-        let has_whole_request = shared.end_input();
-        let has_output = shared.machine.output_bytes() > 0;
-        drop(shared);
-        if !has_whole_request && !has_output && self.unsent_bytes() == 0 {
+        let has_output = self.unsent_bytes() + self.shared.borrow().machine.output_bytes() > 0;
+        let has_whole_request = self.shared.borrow_mut().end_input();
+        if !has_whole_request && !has_output {
             return self.lose();
         }
         self.close.handle(CloseEvent::InputEnds);

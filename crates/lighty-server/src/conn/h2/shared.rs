@@ -26,10 +26,10 @@ use lighty_wire::http1::trailer;
 use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
 use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey};
 
-use super::excuse::Turns;
 use super::lingering::Lingering;
 use super::stream_buffers::{H2StreamBuffers, SendWait};
-use super::stream_state::{StreamAction, StreamEvent, StreamRecv};
+use super::stream_state::{StreamAction, StreamEvent, StreamRecv, StreamSend};
+use super::turns::{Look, Turns};
 use crate::worker::conn_table::StreamEntry;
 
 /// Limit on the queued content of all streams, in bytes. A stream without any may always add
@@ -130,10 +130,9 @@ impl H2Shared {
         let before = self.machine.output_bytes();
         self.machine.credit(key, bytes);
         if self.machine.output_bytes() > before {
-            let next_write = self.rest.turns.writes + 1;
-            if let Some(buffers) = self.buffers(key) {
-                buffers.window_in = next_write;
-            }
+            let H2Shared { buffers, rest, .. } = self;
+            let known = buffers.get_mut(key.slot()).filter(|buffers| buffers.key == Some(key));
+            known.into_iter().for_each(|buffers| rest.turns.open_window(&mut buffers.turns));
         }
         if self.machine.output_bytes() > 0 {
             self.wake_connection();
@@ -225,9 +224,10 @@ impl H2Shared {
         self.live(key).is_ok() && self.machine.room(key) == 0 && !self.rest.has_input_ended
     }
 
-    /// True if the windows have no room for content of the stream, and never will.
-    fn has_last_window(&mut self, key: StreamKey) -> bool {
-        self.rest.has_input_ended && self.machine.room(key) == 0
+    /// True if the windows have no room for more content of the stream, and never will. Content
+    /// that is queued may still have one.
+    pub(super) fn has_last_window(&mut self, key: StreamKey) -> bool {
+        self.rest.has_input_ended && self.machine.room(key) == 0 && self.unsent(key) == 0
     }
 
     /// Adds content, within [`room`](Self::room); `ends` if it is the last.
@@ -259,6 +259,17 @@ impl H2Shared {
     /// Returns the bytes of the stream's content that were added and are not written yet.
     pub(super) fn unsent(&mut self, key: StreamKey) -> usize {
         self.buffers(key).map_or(0, |buffers| buffers.content_bytes())
+    }
+
+    /// Returns the bytes of the stream's content that were added and that the client does not get.
+    pub(super) fn never_sent(&mut self, key: StreamKey) -> usize {
+        self.buffers(key).map_or(0, |buffers| buffers.content_bytes() + buffers.lost_bytes)
+    }
+
+    /// Returns true if content waits whose exchange has ended.
+    pub(super) fn has_draining(&self) -> bool {
+        self.queued_bytes > 0
+            && self.buffers.iter().any(|buffers| buffers.state.send == StreamSend::Draining)
     }
 
     /// Waits until there is room for content. Returns the room in bytes.
@@ -504,8 +515,11 @@ impl H2Shared {
 
     /// Ends the exchange of the stream; the stream is released when its content is written.
     pub(super) fn end(&mut self, key: StreamKey) {
-        let Some(buffers) = self.buffers(key) else { return };
+        let H2Shared { buffers, rest, .. } = self;
+        let known = buffers.get_mut(key.slot()).filter(|buffers| buffers.key == Some(key));
+        let Some(buffers) = known else { return };
         let unread = buffers.end();
+        rest.turns.moved(&mut buffers.turns);
         let event = match buffers.content_bytes() {
             0 => StreamEvent::Finish,
             _ => StreamEvent::FinishQueued,
@@ -569,10 +583,19 @@ impl H2Shared {
         }
     }
 
-    /// Excuses the streams that wait for their turn from their timers.
-    pub(super) fn excuse_waiting(&mut self, now_ms: u64, clock: &Clock) {
+    /// Registers that the socket has accepted `bytes` of a write. Once a second, excuses the
+    /// streams that wait for their turn from their timers, and resets those that no task is left to
+    /// time.
+    pub(super) fn accept(&mut self, bytes: usize, look: Look, clock: &Clock) {
+        let turns = &mut self.rest.turns;
+        if !turns.accept(bytes, look.now_ms) {
+            return;
+        }
         let has_window = |key| self.machine.has_own_window(key);
-        self.rest.turns.excuse_waiting(&mut self.buffers, now_ms, clock, has_window);
+        let stuck = turns.look(look, &mut self.buffers, clock, has_window);
+        for key in stuck {
+            self.reset(key, ErrorCode::CANCEL);
+        }
     }
 
     /// Releases the ended streams. A stream lingers while its client still sends, so that a few
@@ -623,7 +646,7 @@ impl H2Shared {
         let buffers = &mut self.buffers[frame.stream.slot()];
         debug_assert_eq!(buffers.key, Some(frame.stream), "a frame of a stream that is released");
         buffers.take_content(frame.len, out);
-        self.rest.turns.write(buffers, frame.len);
+        self.rest.turns.collect(&mut buffers.turns, frame.len);
         self.queued_bytes -= frame.len;
         if let Some(entry) = &buffers.progress {
             entry.progress.set(entry.progress.get() + frame.len as u64);

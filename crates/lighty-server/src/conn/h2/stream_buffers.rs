@@ -9,6 +9,7 @@ use lighty_http::Fields;
 use lighty_wire::http2::StreamKey;
 
 use super::stream_state::{StreamEvent, StreamRecv, StreamState};
+use super::stream_turns::StreamTurns;
 use crate::worker::conn_table::StreamEntry;
 
 /// Condition that a sending task waits for.
@@ -37,14 +38,9 @@ pub(super) struct H2StreamBuffers {
     pub(super) watcher: Option<Waker>,
     /// Counts the bytes sent.
     pub(super) progress: Option<Rc<StreamEntry>>,
-    /// Number of the last write with content of the stream.
-    pub(super) written_in: u64,
-    /// Bytes of the stream's content in that write.
-    pub(super) write_bytes: u32,
-    /// Time excused that is not a whole second yet, in milliseconds.
-    pub(super) excused_ms: u16,
-    /// Number of the last write with a WINDOW_UPDATE of the stream, which may be yet to come.
-    pub(super) window_in: u64,
+    pub(super) turns: StreamTurns,
+    /// Content that was dropped, in bytes.
+    pub(super) lost_bytes: usize,
 }
 
 impl H2StreamBuffers {
@@ -56,8 +52,8 @@ impl H2StreamBuffers {
         self.key = Some(key);
         self.received.clear();
         self.dropped = 0;
-        (self.written_in, self.window_in) = (0, 0);
-        (self.write_bytes, self.excused_ms) = (0, 0);
+        self.turns = StreamTurns::default();
+        self.lost_bytes = 0;
         self.trailers = None;
     }
 
@@ -110,7 +106,8 @@ impl H2StreamBuffers {
         let sender = self.sender.take().map(|(_, waker)| waker);
         let waiting = [sender, self.reader.take(), self.watcher.take()];
         waiting.into_iter().flatten().for_each(Waker::wake);
-        std::mem::take(&mut self.content_bytes)
+        self.lost_bytes = std::mem::take(&mut self.content_bytes);
+        self.lost_bytes
     }
 
     /// Ends the exchange's side. Returns the received bytes that were not read.

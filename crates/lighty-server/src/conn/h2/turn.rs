@@ -7,6 +7,7 @@ use lighty_core::machine::status_board::ConnState;
 use lighty_wire::http2::{ConnFault, Event};
 
 use super::leave::CloseEvent;
+use super::turns::Look;
 use super::{H2Buffers, H2Conn, READ_BYTES};
 
 /// Unsent bytes beyond which reading stops. Excludes content, which has its own limits.
@@ -147,19 +148,8 @@ impl H2Conn<'_> {
             return false;
         }
         let now_ms = self.now_ms;
-        if self.unsent_bytes() == 0 {
-            let worker = self.conn.worker();
-            let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
-            buffers.out.clear();
-            buffers.sent = 0;
-            let write_bytes = self.pace.write_bytes();
-            self.shared.borrow_mut().fill(&mut buffers.out, write_bytes, now_ms);
-            if let Some(bytes) = self.pace.begin(buffers.out.len()) {
-                self.conn.stream.set_unsent_max(bytes);
-            }
-            if buffers.out.is_empty() {
-                return false;
-            }
+        if self.unsent_bytes() == 0 && !self.collect() {
+            return false;
         }
         let Some(buffers) = &mut self.buffers else { return false };
         let entry = &self.conn.entry.stream;
@@ -168,12 +158,16 @@ impl H2Conn<'_> {
                 buffers.sent += count;
                 self.pace.wrote(count);
                 entry.progress.set(entry.progress.get() + count as u64);
+                let look = Look {
+                    now_ms,
+                    idle_s: entry.limits().write_idle_s,
+                    write_bytes: buffers.out.len(),
+                    sent_bytes: buffers.sent,
+                };
                 let clock = &self.conn.worker().machine.clock;
-                self.shared.borrow_mut().excuse_waiting(now_ms, clock);
+                self.shared.borrow_mut().accept(count, look, clock);
                 if self.unsent_bytes() == 0 {
-                    if std::mem::take(&mut self.is_blocked) {
-                        entry.rest();
-                    }
+                    self.is_blocked = false;
                     return true;
                 }
             }
@@ -184,11 +178,11 @@ impl H2Conn<'_> {
                 return true;
             }
         }
-        if !std::mem::replace(&mut self.is_blocked, true) {
-            entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
-            if let Some(bytes) = self.pace.block(now_ms) {
-                self.conn.stream.set_unsent_max(bytes);
-            }
+        self.time_writes(true);
+        if !std::mem::replace(&mut self.is_blocked, true)
+            && let Some(bytes) = self.pace.block(now_ms)
+        {
+            self.conn.stream.set_unsent_max(bytes);
         }
         match self.conn.stream.poll_writable(cx) {
             Poll::Pending => false,
@@ -197,6 +191,39 @@ impl H2Conn<'_> {
                 self.lose();
                 true
             }
+        }
+    }
+
+    /// Collects the frames of the next write. Returns false if there are none.
+    fn collect(&mut self) -> bool {
+        let worker = self.conn.worker();
+        let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
+        buffers.out.clear();
+        buffers.sent = 0;
+        let write_bytes = self.pace.write_bytes();
+        self.shared.borrow_mut().fill(&mut buffers.out, write_bytes, self.now_ms);
+        if let Some(bytes) = self.pace.begin(buffers.out.len()) {
+            self.conn.stream.set_unsent_max(bytes);
+        }
+        if buffers.out.is_empty() {
+            // The client has to open a window for the rest.
+            let waits = self.shared.borrow().has_draining();
+            self.time_writes(waits);
+            return false;
+        }
+        true
+    }
+
+    /// Starts or ends the timers of content that waits. They go on while there is something to
+    /// write, so that the client has to take it at the minimum rate.
+    fn time_writes(&mut self, waits: bool) {
+        if std::mem::replace(&mut self.is_timed, waits) == waits {
+            return;
+        }
+        let entry = &self.conn.entry.stream;
+        match waits {
+            true => entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock),
+            false => entry.rest(),
         }
     }
 }

@@ -31,6 +31,9 @@ const LAST_CHANCE_S: u32 = 2;
 /// Time during which a new connection is reaped last, in seconds rounded up.
 const NEWCOMER_S: u32 = 2;
 
+/// Time during which a lingering connection is not reaped, in seconds rounded up.
+const LINGER_S: u32 = 2;
+
 /// Time during which a partial head is not reaped, in seconds rounded up.
 const HALF_HEAD_S: u32 = 2;
 
@@ -345,8 +348,7 @@ impl ConnEntry {
     /// a short grace period, because its client is about to send a request.
     pub fn close_soon(&self, now_s: u32) {
         if self.life.get() == Life::Lingering {
-            // Its client still sends, or is about to close.
-            self.shutdown.shut_down_idle();
+            // Closing it now could destroy the response. It ends by itself within seconds.
             return;
         }
         let is_new = matches!(self.life.get(), Life::New | Life::LastChance);
@@ -383,6 +385,14 @@ impl ConnEntry {
     #[inline]
     pub fn is_closing(&self) -> bool {
         matches!(self.life.get(), Life::LastChance | Life::Closing)
+    }
+
+    /// True if the connection may be closed to make room. One that lingers keeps a moment in which
+    /// its client receives the response.
+    pub(super) fn is_reapable(&self, now_s: u32) -> bool {
+        let lingers = self.life.get() == Life::Lingering
+            && now_s.saturating_sub(self.since_s.get()) < LINGER_S;
+        self.is_idle() && !self.is_closing() && !lingers
     }
 
     /// True if the connection waits for a request.

@@ -33,6 +33,8 @@ pub struct StreamEntry {
     variant: Cell<u64>,
     /// Bytes moved since the current wait began; updated by the connection and by senders.
     pub progress: Cell<u64>,
+    /// Bytes that the client took of other streams while this one waited for its turn.
+    others_bytes: Cell<u64>,
     seen_progress: Cell<u64>,
     seen_s: Cell<u32>,
     cut: Cell<Option<Fault>>,
@@ -49,6 +51,7 @@ impl StreamEntry {
             limits: Cell::new(StreamLimits::default()),
             variant: Cell::new(0),
             progress: Cell::new(0),
+            others_bytes: Cell::new(0),
             seen_progress: Cell::new(0),
             seen_s: Cell::new(0),
             cut: Cell::new(None),
@@ -67,17 +70,18 @@ impl StreamEntry {
         self.state.set(state);
         self.since_s.set(now_s);
         self.progress.set(0);
+        self.others_bytes.set(0);
         self.seen_progress.set(0);
         self.seen_s.set(now_s);
         self.paused.set((0, 0));
     }
 
-    /// Restarts the idle timer, and excludes `seconds` of the wait from the minimum rates.
-    pub fn excuse(&self, seconds: u32, clock: &Clock) {
-        let now_s = wait_s(clock);
-        self.since_s.set((self.since_s.get() + seconds).min(now_s));
+    /// Restarts the idle timer, and counts `bytes` that the client has taken of other streams
+    /// meanwhile for the minimum rates.
+    pub fn excuse(&self, bytes: u64, clock: &Clock) {
+        self.others_bytes.set(self.others_bytes.get() + bytes);
         self.seen_progress.set(self.progress.get());
-        self.seen_s.set(now_s);
+        self.seen_s.set(wait_s(clock));
     }
 
     /// Records that no request is being served.
@@ -108,7 +112,7 @@ impl StreamEntry {
         match self.state.get() {
             ConnState::Body => {
                 let waited_s = wait_s(clock).saturating_sub(self.since_s.get());
-                let progress = self.progress.get();
+                let progress = self.progress.get() + self.others_bytes.get();
                 self.wait_for(ConnState::Handler, clock);
                 self.paused.set((waited_s, progress));
             }
@@ -159,6 +163,11 @@ impl StreamEntry {
         self.variant.replace(variant) != variant
     }
 
+    /// Makes the limits of the next request's settings new, whatever they are.
+    pub fn forget_variant(&self) {
+        self.variant.set(0);
+    }
+
     /// Returns the condition that the request waits for; [`ConnState::Idle`] without a request.
     pub fn state(&self) -> ConnState {
         self.state.get()
@@ -206,7 +215,8 @@ impl StreamEntry {
     fn too_slow(&self, now_s: u32, rate: u32, fault: Fault) -> Option<Fault> {
         let waited_s = now_s.saturating_sub(self.since_s.get());
         let wanted = u64::from(rate) * u64::from(waited_s);
-        (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
+        let taken = self.progress.get() + self.others_bytes.get();
+        (rate > 0 && waited_s >= RATE_GRACE_S && taken < wanted).then_some(fault)
     }
 
     /// Records the reason for the end of the stream's wait. Returns the directions to shut down:

@@ -9,7 +9,7 @@ use lighty_io::simulated;
 use lighty_io::transport::memory::{self, MemoryEnd};
 use lighty_io::transport::{Peer, Stream};
 use lighty_server::simulated::Simulated;
-use lighty_wire::http2::{Connection, ErrorCode, Limits, RequestParts, StreamKey};
+use lighty_wire::http2::{Connection, Limits, RequestParts, StreamKey};
 use tokio::time::sleep;
 
 use super::Site;
@@ -92,14 +92,12 @@ fn request_of(end: &mut H2End, host: &str, index: usize) -> StreamKey {
 async fn read_slowly(server: &Rc<Simulated>, files: &[usize], window_bytes: u32) -> Vec<usize> {
     let mut end = connect_h2(server, 300, window_bytes);
     let keys: Vec<_> = files.iter().map(|index| request(&mut end, *index)).collect();
-    read_slowly_from(&mut end, &keys)
-        .await
-        .unwrap_or_else(|reset| panic!("reset with {}", reset.name()))
+    read_slowly_from(&mut end, &keys).await.unwrap_or_else(|cut| panic!("{cut}"))
 }
 
 /// Reads 4 KB in a second. Returns the number of bytes received of each stream, or an error if one
-/// is reset.
-async fn read_slowly_from(end: &mut H2End, keys: &[StreamKey]) -> Result<Vec<usize>, ErrorCode> {
+/// is cut.
+async fn read_slowly_from(end: &mut H2End, keys: &[StreamKey]) -> Result<Vec<usize>, String> {
     let mut received = vec![0; keys.len()];
     let mut left = keys.len();
     while left > 0 && end.ended.is_none() {
@@ -111,13 +109,13 @@ async fn read_slowly_from(end: &mut H2End, keys: &[StreamKey]) -> Result<Vec<usi
                     end.machine.credit(key, bytes.len());
                     left -= usize::from(ends);
                 }
-                News::Reset { code, .. } => return Err(code),
+                News::Reset { code, .. } => return Err(format!("reset with {}", code.name())),
                 _ => {}
             }
         }
         sleep(Duration::from_millis(70)).await;
     }
-    Ok(received)
+    if left == 0 { Ok(received) } else { Err(format!("the end after {received:?}")) }
 }
 
 /// `server.max-write-idle` is 6 seconds. Streams are sent one after the other, and each waits for
@@ -138,9 +136,15 @@ fn streams_of_a_slow_connection_are_not_timed_out_while_others_are_sent() {
 #[test]
 fn minimum_rate_applies_to_the_link_that_streams_share() {
     for (host, is_enough) in [("at-least-2500", true), ("at-least-6000", false)] {
-        for (files, window_bytes) in
-            [(&[6][..], 300_000), (&[6], 65_535), (&[6, 6], 300_000), (&[6, 6, 6, 6], 16_000)]
-        {
+        // The last ones are queued whole: their exchanges have ended when the first byte leaves.
+        for (files, window_bytes) in [
+            (&[6][..], 300_000),
+            (&[6], 65_535),
+            (&[6, 6], 300_000),
+            (&[6, 6, 6, 6], 16_000),
+            (&[5], 300_000),
+            (&[5, 5], 300_000),
+        ] {
             scenario(10, async |server, _sim| {
                 let mut end = connect_h2(&server, 300, window_bytes);
                 let request = |index: &usize| request_of(&mut end, host, *index);
@@ -154,6 +158,19 @@ fn minimum_rate_applies_to_the_link_that_streams_share() {
             });
         }
     }
+}
+
+#[test]
+fn end_of_an_idle_client_is_not_answered() {
+    scenario(10, async |server, _sim| {
+        let mut end = connect_h2(&server, 100_000, 65_535);
+        request(&mut end, 2);
+        while end.turn(Duration::from_secs(1), false).await.expect("frames").is_empty() {}
+        sleep(Duration::from_secs(1)).await;
+        end.turn(Duration::from_secs(1), false).await.expect("frames");
+        end.wire.shutdown_write().await;
+        assert_eq!(end.wire.read(&mut [0; 100]).await.expect("the end"), 0);
+    });
 }
 
 /// Time in which others are sent is no excuse for a client that opens no window.

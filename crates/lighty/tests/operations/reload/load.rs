@@ -79,7 +79,6 @@ fn keep_asking(address: SocketAddr, stop: &AtomicBool, requested: &AtomicUsize) 
             ask(&mut client, target, body);
         }
         requested.fetch_add(1, Ordering::Relaxed);
-        // A steady load, not a full machine.
         // A steady load, not a full machine: there the reloads take minutes.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }

@@ -17,6 +17,7 @@ struct Pair {
     events: Vec<Event>,
     content: Vec<u8>,
     now_ms: u64,
+    opens_windows: bool,
 }
 
 impl Pair {
@@ -35,6 +36,7 @@ impl Pair {
             events: Vec::new(),
             content: Vec::new(),
             now_ms: 0,
+            opens_windows: true,
         };
         pair.exchange();
         pair
@@ -85,7 +87,9 @@ impl Pair {
             let handled = self.client.handle_input(&out[at..], self.now_ms).expect("no fault");
             if let Some(Event::Data { stream, start, len, .. }) = handled.event {
                 self.content.extend_from_slice(&out[at..][start..start + len]);
-                self.client.credit(stream, len);
+                if self.opens_windows {
+                    self.client.credit(stream, len);
+                }
             }
             at += handled.consumed;
             self.events.extend(handled.event);
@@ -210,6 +214,36 @@ fn half_close_resets_a_running_exchange_whose_content_lacks_a_window() {
     pair.shared.end(running);
     pair.write();
     assert_eq!((pair.content.len(), pair.streams()), (65_535, 0));
+}
+
+/// The client takes other responses, and opens no window for the rest of one whose exchange has
+/// ended.
+#[test]
+fn content_of_an_ended_exchange_waits_for_its_window_only_so_long() {
+    static CONTENT: [u8; 50_000] = [b'x'; 50_000];
+    let limits = Limits {
+        stream_window_bytes: 40_000,
+        stream_window_bytes_max: 40_000,
+        ..Limits::default()
+    };
+    let mut pair = Pair::with(limits);
+    let clock = Clock::manual(0);
+    let (_, stuck) = pair.request(true);
+    pair.opens_windows = false;
+    pair.respond(stuck, &CONTENT);
+    pair.write();
+    for (now_ms, streams) in [(1_000, 1), (5_999, 1), (7_000, 0)] {
+        pair.now_ms = now_ms;
+        let (_, other) = pair.request(true);
+        pair.respond(other, b"other");
+        pair.write();
+        let look = Look { now_ms, idle_s: 6, write_bytes: 14, sent_bytes: 14 };
+        pair.shared.accept(14, look, &clock);
+        pair.write();
+        assert_eq!(pair.streams(), streams, "after {now_ms} ms");
+    }
+    assert_eq!(pair.resets(), [(stuck.id(), ErrorCode::CANCEL)]);
+    assert!(pair.shared.never_sent(stuck) == 0 && pair.content.len() == 40_015);
 }
 
 #[test]

@@ -25,7 +25,8 @@ pub enum Blame {
     Us,
 }
 
-/// Fate of the connection after the response.
+/// Fate of the client's connection after the response. A backend's connection ends with any fault
+/// of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The next request may follow.
@@ -44,7 +45,7 @@ pub struct FaultConsequences {
     pub status: Option<Status>,
     /// Level in the error log.
     pub level: Level,
-    /// Fate of the connection.
+    /// Fate of the client's connection.
     pub fate: Fate,
     /// Description for the log. Names the directive of the limit that was hit.
     pub message: &'static str,

@@ -194,6 +194,7 @@ pub trait Module {
     }
 
     /// Called if the request has conditions (`If-Match` and the like), before they are evaluated.
+    /// Sets validators; neither waits nor responds.
     fn conditions<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -206,7 +207,7 @@ pub trait Module {
     }
 
     /// False if [`Module::handle`] would leave the file to the next module, judged by the physical
-    /// path alone. Such files are sent without a future.
+    /// path alone. Files that every module leaves are sent without a future.
     fn may_handle(&self, _ex: &Exchange) -> bool {
         true
     }

@@ -1,6 +1,7 @@
 //! Takes a request through the phases, from its decoded head to a complete response.
 //!
-//! The code is straight-line, so that the order of events is visible here. Waiting work is boxed at
+//! `walk` decides the next step and one loop takes it; [`try_respond`] is the shortcut for files
+//! that the stat cache knows. Waiting work is boxed at
 //! the point of waiting ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`]
 //! stays small and a warm request allocates nothing.
 

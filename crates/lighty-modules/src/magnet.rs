@@ -160,7 +160,7 @@ impl Module for MagnetModule {
 
     fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A script can set validators that differ from the validators of the file.
-        ex.state.judges_head = true;
+        ex.state.defers_conditions = true;
         Step::Next
     }
 

@@ -236,7 +236,7 @@ fn start_in_background(cli: &Cli) -> Result<(), CommandFailure> {
     let starting =
         match sides.map_err(|error| CommandFailure::of(format!("background: {error}")))? {
             DetachedSide::Starter(Some(0)) => return Ok(()),
-            DetachedSide::Starter(Some(_)) => return Err(CommandFailure::Reported),
+            DetachedSide::Starter(Some(status)) => std::process::exit(status.into()),
             DetachedSide::Starter(None) => {
                 return Err(CommandFailure::Says("the server has ended during its start".into()));
             }

@@ -124,7 +124,7 @@ pub struct RequestState {
     pub requested_settings: Option<Rc<Settings>>,
     /// Conditions are evaluated when the response's head is complete, because a script may change
     /// its validators.
-    pub judges_head: bool,
+    pub defers_conditions: bool,
     /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,
     /// Dry run: records actions, without starting or changing anything.

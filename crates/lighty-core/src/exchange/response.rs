@@ -41,7 +41,8 @@ pub struct Response {
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
-/// Origin of a response's body, by which timings are attributed.
+/// Origin of a response's body, which decides who evaluates conditions and what timings are
+/// attributed to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Maker {
     /// The server itself.

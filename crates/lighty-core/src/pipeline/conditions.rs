@@ -1,5 +1,5 @@
-//! Conditional requests, for handlers that do not know the final validators: a script or an
-//! operator may have set others.
+//! Conditional requests, evaluated against the response's final validators: a script or an operator
+//! may have replaced the handler's.
 
 use std::rc::Rc;
 
@@ -12,7 +12,8 @@ use crate::exchange::Exchange;
 use crate::exchange::body::Body;
 use crate::exchange::response::{Maker, Response};
 
-/// The validators of the response: its own fields, otherwise `others`.
+/// The validators of the response: its own fields, otherwise `others`. A Last-Modified that is no
+/// date counts as none.
 pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<'a> {
     let set = fields.get(Known::LastModified).map(date::parse);
     Validators {
@@ -28,20 +29,20 @@ pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<
 pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> PreconditionOutcome {
     let (fields, method) = (&ex.request.fields, ex.request.method.unwrap_or(Method::Get));
     let validators = validators(&ex.response.fields, others);
-    let is_judged = ex.state.judges_head
+    let is_deferred = ex.state.defers_conditions
         && ex.response.maker == Maker::Server
         && ex.state.error_status.is_none();
     match conditional::evaluate(method, fields, true, &validators) {
         proceed @ PreconditionOutcome::Proceed { .. } => proceed,
         // The whole representation: a range that it does not have would be a 416, which is not
         // judged.
-        _ if is_judged && is_conditional(ex) => PreconditionOutcome::Proceed { ranges: false },
+        _ if is_deferred => PreconditionOutcome::Proceed { ranges: false },
         outcome => outcome,
     }
 }
 
-/// Calls the hooks of [`Phase::Conditions`] for a handler that responds before that phase, so that
-/// conditions are evaluated against the final validators.
+/// Lets modules set the final validators for a handler that responds before [`Phase::Conditions`]:
+/// calls that phase's hooks.
 pub fn meet(ex: &mut Exchange) {
     if !is_conditional(ex) {
         return;
@@ -54,8 +55,8 @@ pub fn meet(ex: &mut Exchange) {
     }
 }
 
-/// Evaluates the request's conditions against the validators of a 200 or 206 to GET or HEAD. A
-/// handler that has evaluated them against the same validators gets the same result.
+/// Evaluates the request's conditions against the validators of a 200 or 206 to GET or HEAD.
+/// Harmless after a handler's own evaluation: the same validators give the same result.
 pub fn judge(ex: &mut Exchange) {
     let Some(method) = ex.request.method.filter(|method| Method::is_get_or_head(*method)) else {
         return;

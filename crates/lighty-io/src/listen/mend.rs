@@ -1,9 +1,9 @@
 //! Makes a listener that no longer accepts listen again.
 //!
 //! Any process that shares a socket can shut it down for all (shutdown(2), SOCK_DESTROY of
-//! sock_diag(7)); then `accept` fails with EINVAL forever. The socket still has its address, so
-//! `listen` works on it even without the privilege to bind, which may have been dropped. If that
-//! does not help, a new socket is bound.
+//! sock_diag(7)); then `accept` fails with EINVAL forever. A socket with a fixed port still
+//! has its address, so `listen` works on it even without the privilege to bind, which may have been
+//! dropped. If that does not help, a new socket is bound.
 
 use std::io;
 use std::net::Shutdown;
@@ -26,23 +26,24 @@ impl Listener {
     /// it was shut down.
     ///
     /// # Errors
-    /// The kernel's error; the listener is still broken.
+    /// The kernel's error, or `AddrNotAvailable` if the port is lost. The listener is still broken.
     pub fn listen_again(&mut self) -> io::Result<()> {
-        // Frees a reserved descriptor, in case there are no others.
+        // Frees a reserved descriptor for the copy, in case the process has no other.
         self.reserve.pop();
         let socket = Socket::from(OwnedFd::from(self.spare_descriptor()?));
         socket.listen(match &self.origin {
             SocketOrigin::Bound(options) => options.backlog,
             SocketOrigin::Inherited => LISTEN_BACKLOG_DEFAULT,
         })?;
-        self.check_place(&socket)?;
+        self.check_address(&socket)?;
         let (address, origin) = (self.address.clone(), self.origin.clone());
         *self = BoundSocket { socket, address, origin }.into_listener()?;
         Ok(())
     }
 
-    /// A shutdown loses a port that the kernel chose, and listening again picks another one.
-    fn check_place(&self, socket: &Socket) -> io::Result<()> {
+    /// Checks that the address is the same. If the kernel chose the port, a shutdown has lost it,
+    /// and listening again picks another one; then the socket is shut down again.
+    fn check_address(&self, socket: &Socket) -> io::Result<()> {
         match &self.address {
             BindSpec::Inet(address) if local_inet(socket)? != *address => {
                 socket.shutdown(Shutdown::Read)?;
@@ -55,7 +56,7 @@ impl Listener {
     /// Address and options for a new socket that replaces this one after it is closed. `None` for
     /// an inherited socket, and for a unix socket: its path may lead elsewhere now, and other
     /// sockets may have taken it.
-    pub fn site(&self) -> Option<RebindSpec> {
+    pub fn rebind_spec(&self) -> Option<RebindSpec> {
         match (&self.origin, &self.address) {
             (SocketOrigin::Bound(options), BindSpec::Inet(_)) => {
                 Some(RebindSpec { address: self.address.clone(), options: options.clone() })
@@ -136,10 +137,10 @@ mod tests {
     async fn a_new_socket_takes_the_place_of_one_that_is_closed() {
         let (bound, address) = bound();
         let listener = bound.into_listener().expect("listener");
-        let site = listener.site().expect("a site");
-        site.bind_again().expect_err("the place is taken");
+        let spec = listener.rebind_spec().expect("a bound socket");
+        spec.bind_again().expect_err("the place is taken");
         drop(listener);
-        let mut listener = site.bind_again().expect("bound");
+        let mut listener = spec.bind_again().expect("bound");
         TcpStream::connect(address).expect("connect");
         listener.accept().await.expect("a connection");
     }
@@ -148,10 +149,10 @@ mod tests {
     async fn what_is_not_ours_alone_is_not_bound_again() {
         let (mut passed, _) = bound();
         passed.origin = SocketOrigin::Inherited;
-        assert!(passed.into_listener().expect("listener").site().is_none());
+        assert!(passed.into_listener().expect("listener").rebind_spec().is_none());
         let dir = tempfile::tempdir().expect("tempdir");
         let spec = BindSpec::Unix(dir.path().join("s"));
         let bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
-        assert!(bound.into_listener().expect("listener").site().is_none());
+        assert!(bound.into_listener().expect("listener").rebind_spec().is_none());
     }
 }

@@ -9,8 +9,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 static IS_DETACHED: AtomicBool = AtomicBool::new(false);
 
-/// True in a daemonized process. Programs that it starts get no standard error output, because the
-/// caller of the server may wait for the end of that stream.
+/// True in a daemonized process. A program that lives on and is started before
+/// [`Starting::succeed`] must not inherit standard error: the caller may wait for the end of that
+/// stream.
 pub fn is_detached() -> bool {
     IS_DETACHED.load(Ordering::Relaxed)
 }
@@ -18,8 +19,8 @@ pub fn is_detached() -> bool {
 /// The two processes after [`detach`].
 #[derive(Debug)]
 pub enum DetachedSide {
-    /// The process that was started. It exits with this status; `None` if the server ended without
-    /// reporting one.
+    /// The process that was started. It exits with the status that the server reported, 0 if it
+    /// serves; `None` if the server ended without reporting one.
     Starter(Option<u8>),
     /// The process that becomes the server.
     Server(Starting),
@@ -37,7 +38,8 @@ pub struct Starting {
 /// before any other thread is active.
 ///
 /// # Errors
-/// The system's, if `fork` fails or `/dev/null` is missing.
+/// The system's. After the first fork they are returned in the child, and the starter gets no
+/// status.
 pub fn detach() -> io::Result<DetachedSide> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let (outcome, sender) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -74,7 +76,7 @@ impl Starting {
     /// Reports success: detaches from the standard streams, and the starter exits with status 0.
     ///
     /// # Errors
-    /// The system's, about the streams.
+    /// The system's, about the streams; the starter then gets no status.
     pub fn succeed(self) -> io::Result<()> {
         rustix::stdio::dup2_stdin(&self.null)?;
         rustix::stdio::dup2_stdout(&self.null)?;

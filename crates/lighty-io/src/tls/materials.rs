@@ -364,7 +364,8 @@ impl Materials {
         self.read().stamps.is_empty()
     }
 
-    /// Changes when [`refresh`](Self::refresh) has loaded something.
+    /// Changes when [`refresh`](Self::refresh) has found a changed file, or an OCSP response whose
+    /// validity began or ended.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }

@@ -1,6 +1,6 @@
 mod client;
 mod judged;
-mod shown;
+mod presented;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -16,13 +16,13 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 /// Maximum weight of an address.
 pub(crate) const WEIGHT_MAX: u32 = 1_000;
 
-/// An address of a backend with a name.
+/// A current address of a backend: as written, or found under its DNS name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedAddress {
     /// The backend's index in its upstream.
     pub backend: usize,
-    /// Its name in logs and statistics: the backend as written, followed by `/` and the address if
-    /// the name has several.
+    /// Its name in logs and statistics: the backend as written; for a DNS name followed by `/` and
+    /// the address.
     pub text: Arc<str>,
     pub target: Target,
     /// 0 to [`WEIGHT_MAX`]; 0 drains it.
@@ -98,18 +98,19 @@ fn of_host(
 }
 
 fn of_service(index: usize, backend: &BackendSpec, endpoints: &[Endpoint]) -> Vec<NamedAddress> {
-    let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
+    let lowest_priority = endpoints.iter().map(|endpoint| endpoint.priority).min();
     let heaviest = endpoints.iter().map(|e| service_weight(backend, e)).max().unwrap_or(1);
     let of_endpoint = |endpoint: &Endpoint| NamedAddress {
         text: text_of(backend, endpoint),
         weight: scaled(service_weight(backend, endpoint), heaviest),
-        backup: backend.backup || Some(endpoint.priority) != first,
+        backup: backend.backup || Some(endpoint.priority) != lowest_priority,
         ..literal(index, backend, Target::Tcp(endpoint.address))
     };
     endpoints.iter().map(of_endpoint).collect()
 }
 
-/// A weight of 0 in a record means a very small share, not none.
+/// A record's weight times the backend's. A record's 0 means a very small share (RFC 2782); a
+/// backend's 0 drains it.
 fn service_weight(backend: &BackendSpec, endpoint: &Endpoint) -> u64 {
     u64::from(endpoint.weight.max(1)) * u64::from(backend.weight)
 }
@@ -132,7 +133,7 @@ pub(crate) struct UpstreamNames {
     upstream: Arc<UpstreamSpec>,
     /// Watches by backend; `None` for a literal address.
     watches: Vec<Option<NameWatch>>,
-    /// Generation of each watch at the last call.
+    /// Generation of each watch when the addresses were returned last.
     seen: Vec<u64>,
     /// Last reported standing of each watch.
     heard: Vec<Standing>,
@@ -177,8 +178,9 @@ impl UpstreamNames {
         self.watches.iter().zip(&self.seen).any(is_new).then(|| self.current())
     }
 
-    /// Waits until a name changes or its standing does, and returns the backends as written with
-    /// their standings. Never returns if there is no name.
+    /// Waits until a name's addresses or standing change. Returns the backends with a new standing,
+    /// perhaps none. Call [`changed`](Self::changed) before the next call: until then, a change of
+    /// addresses ends the wait at once. Never returns if there is no name.
     pub(crate) async fn news(&mut self) -> Vec<(Arc<str>, Standing)> {
         let pairs = self.watches.iter().zip(self.seen.iter().zip(&self.heard));
         let mut changes: Vec<_> = pairs
@@ -208,7 +210,8 @@ impl UpstreamNames {
         self.standings().all(|(_, standing)| standing != Standing::Pending)
     }
 
-    /// Looks up every name before its TTL expires: a backend may have moved.
+    /// Requests one early look-up of each name, because a backend may have moved. The resolver
+    /// limits how often.
     pub(crate) fn refresh(&self) {
         self.watches.iter().flatten().for_each(NameWatch::refresh);
     }

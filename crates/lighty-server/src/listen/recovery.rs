@@ -54,11 +54,11 @@ impl ListenerRecovery {
             _ => Some(io::Error::other("the socket is broken")),
         };
         let Some(mut refused) = refused else { return Ok(listener) };
-        let Some(site) = listener.site() else { return Err(refused) };
+        let Some(spec) = listener.rebind_spec() else { return Err(refused) };
         // An open socket holds the address and keeps receiving connections.
         drop(listener);
         loop {
-            match site.bind_again() {
+            match spec.bind_again() {
                 Ok(listener) => return Ok(listener),
                 Err(error) => refused = error,
             }

@@ -1,4 +1,5 @@
-//! The choice of the server's certificate, its additions, and its encoding.
+//! The certificate that a client gets: choice, OCSP staple, compression. Also the key log and the
+//! length of the first records.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -151,7 +152,7 @@ impl ServerCertVerifier for Watching {
 }
 
 #[tokio::test]
-async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
+async fn ocsp_response_is_stapled_while_valid() {
     let site = TestPki::new();
     let mut options = site.options();
     let leaf = site.materials.pair(&options.pairs[0]).expect("loaded").cert[0].clone();
@@ -179,7 +180,7 @@ async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
 }
 
 #[test]
-fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
+fn expired_or_replaced_ocsp_response_changes_the_version() {
     let site = TestPki::new();
     let path = site.path("a.der");
     let (ends_s, now_s) = (4_070_908_800, now_s());
@@ -202,7 +203,7 @@ fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
 }
 
 #[test]
-fn who_must_staple_and_has_nothing_to_is_named() {
+fn must_staple_certificate_without_response_is_reported() {
     let site = TestPki::new();
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
@@ -258,7 +259,7 @@ impl rustls::KeyLog for Noted {
 }
 
 #[tokio::test]
-async fn secrets_are_written_where_it_is_wanted() {
+async fn key_log_gets_all_secrets() {
     use std::os::unix::fs::PermissionsExt;
     let site = TestPki::new();
     let path = site.dir.path().join("keys.log");
@@ -285,6 +286,7 @@ async fn secrets_are_written_where_it_is_wanted() {
 async fn the_first_records_of_a_long_way_fit_into_a_segment_each() {
     let site = TestPki::new();
     let policy = site.policy(&site.options());
+    // 64 KiB in records of a segment, 1,418 bytes, then full ones.
     for (is_far, short, long) in [(true, 47, 2), (false, 0, 7)] {
         let client = Arc::new(site.client(None, None));
         let (mut ours, peer) = tcp_pair().await;
@@ -309,7 +311,7 @@ async fn the_first_records_of_a_long_way_fit_into_a_segment_each() {
         write_all(&ours, &text(100_000)).await;
         drop(ours);
         let mut lengths = dialled.join().expect("a client");
-        // Tickets are shorter than any record with content.
+        // Drops tickets, and the short remainder at the end.
         lengths.retain(|length| *length > 1_000);
         let is_short = |length: &&usize| **length <= 1_418 + 17;
         let count = lengths.iter().take_while(is_short).count();

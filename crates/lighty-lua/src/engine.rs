@@ -513,5 +513,4 @@ fn stopped_failure(stopped: Stopped) -> ScriptFailure {
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
 mod tests;

@@ -59,7 +59,7 @@ def counted(args, name, file, label, backend):
 
 
 def command(args, lines, backend):
-    argv, port = servers.maker(args, "lighty", servers.Tuning())()
+    argv, port = servers.maker(args, "lighty:pool", servers.Tuning())()
     with open(argv[-1], "a") as f:
         f.write("\n" + lines.replace("%BACKEND%", str(backend)) + "\n")
     return argv, port

@@ -141,6 +141,7 @@ pub(super) async fn try_send_last(
     ex.state.keeps_connection = false;
     // A request refused before its settings were resolved uses the global settings.
     limit(on, &ex.settings.core);
+    on.entry.forget_variant();
     pipeline::complete(ex).await;
     try_send(on, ex, &mut io.sink())
 }

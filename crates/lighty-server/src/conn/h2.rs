@@ -187,6 +187,7 @@ impl<'c> H2Conn<'c> {
             self.shut_down_if_requested();
             let has_moved = self.turn(cx);
             if let Some(end) = self.end() {
+                self.time_writes(false);
                 return Poll::Ready(end);
             }
             if !has_moved && !self.rest(cx) {
@@ -314,8 +315,6 @@ impl<'c> H2Conn<'c> {
         shared.end(at.key);
         drop(shared);
         if let Some(mut h2) = exchange {
-            // The connection's own timer applies to the content that is left.
-            self.conn.entry.stream.limit(h2.entry.limits());
             h2.detach();
             self.conn.worker().give_back_h2(h2);
         }

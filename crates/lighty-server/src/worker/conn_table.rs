@@ -95,18 +95,18 @@ impl ConnTable {
         self.for_each(|entry| entry.sweep(now_s, &mut report));
     }
 
-    /// Closes up to `count` idle connections, the longest idle first and newcomers last. Returns
-    /// the number of connections that it closes.
+    /// Closes up to `count` idle connections, the longest idle first; newcomers and those that
+    /// linger go last. Returns the number of connections that it closes.
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<ConnEntry>> =
-            table.iter().flatten().filter(|entry| entry.is_reapable(now_s)).collect();
+            table.iter().flatten().filter(|entry| entry.is_idle() && !entry.is_closing()).collect();
         if idle.is_empty() {
             return self.reap_half_heads(count, now_s);
         }
         let count = count.min(idle.len());
         if count < idle.len() {
-            let order = |s: &&Rc<ConnEntry>| (s.is_newcomer(now_s), s.idle_order.get());
+            let order = |s: &&Rc<ConnEntry>| (s.is_reaped_last(now_s), s.idle_order.get());
             idle.select_nth_unstable_by_key(count - 1, order);
         }
         idle[..count].iter().filter(|entry| entry.reap()).count()

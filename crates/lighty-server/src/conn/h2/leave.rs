@@ -147,6 +147,7 @@ impl H2Conn<'_> {
     /// Marks the connection as lost: nothing is read or written any more.
     pub(super) fn lose(&mut self) {
         self.close.handle(CloseEvent::Lose);
+        self.time_writes(false);
         let mut shared = self.shared.borrow_mut();
         shared.machine.abort(ErrorCode::NO_ERROR);
         shared.lose_all();

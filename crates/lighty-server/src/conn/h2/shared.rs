@@ -585,17 +585,19 @@ impl H2Shared {
 
     /// Registers that the socket has accepted `bytes` of a write. Once a second, excuses the
     /// streams that wait for their turn from their timers, and resets those that no task is left to
-    /// time.
-    pub(super) fn accept(&mut self, bytes: usize, look: Look, clock: &Clock) {
+    /// time. Returns whether the write has content.
+    pub(super) fn accept(&mut self, bytes: usize, look: Look, clock: &Clock) -> bool {
         let turns = &mut self.rest.turns;
-        if !turns.accept(bytes, look.now_ms) {
-            return;
+        let has_content = turns.accept(bytes);
+        if !has_content || !turns.is_look_due(look.now_ms) {
+            return has_content;
         }
         let has_window = |key| self.machine.has_own_window(key);
         let stuck = turns.look(look, &mut self.buffers, clock, has_window);
         for key in stuck {
             self.reset(key, ErrorCode::CANCEL);
         }
+        has_content
     }
 
     /// Releases the ended streams. A stream lingers while its client still sends, so that a few

@@ -84,6 +84,7 @@ impl H2Io {
             () = on.conn.worker().ends_tunnels() => {}
         }
         stream.end();
+        on.entry.write(&on.conn.worker().machine.clock);
         drained(on, at).await
     }
 }

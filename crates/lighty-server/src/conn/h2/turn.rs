@@ -157,7 +157,6 @@ impl H2Conn<'_> {
             Ok(count) => {
                 buffers.sent += count;
                 self.pace.wrote(count);
-                entry.progress.set(entry.progress.get() + count as u64);
                 let look = Look {
                     now_ms,
                     idle_s: entry.limits().write_idle_s,
@@ -165,7 +164,11 @@ impl H2Conn<'_> {
                     sent_bytes: buffers.sent,
                 };
                 let clock = &self.conn.worker().machine.clock;
-                self.shared.borrow_mut().accept(count, look, clock);
+                let has_content = self.shared.borrow_mut().accept(count, look, clock);
+                // Replies to frames are no progress of content that waits for a window.
+                if has_content || self.is_blocked {
+                    entry.progress.set(entry.progress.get() + count as u64);
+                }
                 if self.unsent_bytes() == 0 {
                     self.is_blocked = false;
                     return true;
@@ -209,20 +212,28 @@ impl H2Conn<'_> {
             // The client has to open a window for the rest.
             let waits = self.shared.borrow().has_draining();
             self.time_writes(waits);
+            if !waits {
+                self.conn.entry.stream.progress.set(0);
+            }
             return false;
         }
         true
     }
 
     /// Starts or ends the timers of content that waits. They go on while there is something to
-    /// write, so that the client has to take it at the minimum rate.
-    fn time_writes(&mut self, waits: bool) {
+    /// write, so that the client has to take it at the minimum rate. The bytes that the socket has
+    /// accepted before count: it takes more only when the client has read a part of them.
+    pub(super) fn time_writes(&mut self, waits: bool) {
         if std::mem::replace(&mut self.is_timed, waits) == waits {
             return;
         }
         let entry = &self.conn.entry.stream;
         match waits {
-            true => entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock),
+            true => {
+                let bytes = entry.progress.get();
+                entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
+                entry.progress.set(bytes);
+            }
             false => entry.rest(),
         }
     }

@@ -3,7 +3,8 @@
 //! Streams share the client's link, so on a slow connection a stream waits for as long as the
 //! others take (RFC 9218 section 10). Its idle timer starts anew meanwhile, and the bytes that the
 //! client takes of the others count for its minimum rates: they are the server's choice. So a
-//! client has to take as much of all streams together as the limit demands of one.
+//! client has to take as much of all streams together as the limit demands of one. More than that
+//! does not count: a burst of one stream is no credit for the next minute of another.
 
 use lighty_io::clock::Clock;
 use lighty_wire::http2::StreamKey;
@@ -71,11 +72,17 @@ impl Turns {
         stream.window_in = self.writes + 1;
     }
 
-    /// Registers that the socket has accepted `bytes`. Returns true if a look at all streams is
-    /// due: once a second, while content is written.
-    pub(super) fn accept(&mut self, bytes: usize, now_ms: u64) -> bool {
-        self.accepted_bytes += bytes as u64;
-        self.has_content && now_ms >= self.looked_at_ms + LOOK_MS
+    /// Registers that the socket has accepted `bytes` of a write. Returns whether it has content.
+    pub(super) fn accept(&mut self, bytes: usize) -> bool {
+        if self.has_content {
+            self.accepted_bytes += bytes as u64;
+        }
+        self.has_content
+    }
+
+    /// Returns true if it is time for a look at all streams.
+    pub(super) fn is_look_due(&self, now_ms: u64) -> bool {
+        now_ms >= self.looked_at_ms + LOOK_MS
     }
 
     /// Excuses the streams that wait for their turn. `has_window` returns true if the stream's own
@@ -93,7 +100,7 @@ impl Turns {
         mut has_window: impl FnMut(StreamKey) -> bool,
     ) -> Vec<StreamKey> {
         let mut stuck = Vec::new();
-        self.looked_at_ms = look.now_ms;
+        let since_ms = std::mem::replace(&mut self.looked_at_ms, look.now_ms);
         let accepted_bytes = std::mem::take(&mut self.accepted_bytes);
         for buffers in streams {
             let Some(key) = buffers.key else { continue };
@@ -109,7 +116,7 @@ impl Turns {
             let awaits_window =
                 entry.is_waiting_for_body() && buffers.turns.window_in >= self.writes;
             if awaits_window || (entry.is_writing() && may_be_written) {
-                entry.excuse(accepted_bytes.saturating_sub(own_bytes), clock);
+                entry.excuse(accepted_bytes.saturating_sub(own_bytes), since_ms, clock);
             }
         }
         stuck

@@ -28,11 +28,8 @@ pub struct ConnLimits {
 /// Grace period during a stop for a connection without a request, in seconds rounded up.
 const LAST_CHANCE_S: u32 = 2;
 
-/// Time during which a new connection is reaped last, in seconds rounded up.
+/// Time during which a new or a lingering connection is reaped last, in seconds rounded up.
 const NEWCOMER_S: u32 = 2;
-
-/// Time during which a lingering connection is not reaped, in seconds rounded up.
-const LINGER_S: u32 = 2;
 
 /// Time during which a partial head is not reaped, in seconds rounded up.
 const HALF_HEAD_S: u32 = 2;
@@ -387,14 +384,6 @@ impl ConnEntry {
         matches!(self.life.get(), Life::LastChance | Life::Closing)
     }
 
-    /// True if the connection may be closed to make room. One that lingers keeps a moment in which
-    /// its client receives the response.
-    pub(super) fn is_reapable(&self, now_s: u32) -> bool {
-        let lingers = self.life.get() == Life::Lingering
-            && now_s.saturating_sub(self.since_s.get()) < LINGER_S;
-        self.is_idle() && !self.is_closing() && !lingers
-    }
-
     /// True if the connection waits for a request.
     pub fn is_idle(&self) -> bool {
         self.wait.get() == Wait::Request
@@ -410,9 +399,10 @@ impl ConnEntry {
         self.since_s.get()
     }
 
-    /// True if the connection was just accepted and has sent no request yet.
-    pub(super) fn is_newcomer(&self, now_s: u32) -> bool {
-        matches!(self.life.get(), Life::New | Life::LastChance)
+    /// True if the connection is to be closed after the other idle ones: it was just accepted and
+    /// has sent no request yet, or its client is just receiving the last response.
+    pub(super) fn is_reaped_last(&self, now_s: u32) -> bool {
+        matches!(self.life.get(), Life::New | Life::LastChance | Life::Lingering)
             && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
     }
 

@@ -19,6 +19,10 @@ pub struct StreamLimits {
     pub min_write_rate: u32,
 }
 
+/// Seconds by which the bytes of other streams may be counted late: they are counted once a second,
+/// with the next write, and the seconds of the sweep are rounded.
+const EXCUSE_LAG_S: u32 = 3;
+
 /// Seconds before a minimum rate is enforced, since a stream may start slowly.
 pub(super) const RATE_GRACE_S: u32 = 10;
 
@@ -76,10 +80,19 @@ impl StreamEntry {
         self.paused.set((0, 0));
     }
 
-    /// Restarts the idle timer, and counts `bytes` that the client has taken of other streams
-    /// meanwhile for the minimum rates.
-    pub fn excuse(&self, bytes: u64, clock: &Clock) {
-        self.others_bytes.set(self.others_bytes.get() + bytes);
+    /// Restarts the idle timer, and counts `bytes` that the client has taken of other streams since
+    /// `since_ms` for the minimum rates: at most as many as these demand for that time.
+    pub fn excuse(&self, bytes: u64, since_ms: u64, clock: &Clock) {
+        let since_ms = since_ms.max(u64::from(self.since_s.get()) * 1000);
+        let limits = self.limits.get();
+        let rate = match self.state.get() {
+            ConnState::Body => limits.min_read_rate,
+            ConnState::Write => limits.min_write_rate,
+            _ => limits.min_read_rate.max(limits.min_write_rate),
+        };
+        let span_ms = clock.mono_ms().saturating_sub(since_ms);
+        let demanded = (u64::from(rate) * span_ms).div_ceil(1000);
+        self.others_bytes.set(self.others_bytes.get() + bytes.min(demanded));
         self.seen_progress.set(self.progress.get());
         self.seen_s.set(wait_s(clock));
     }
@@ -214,8 +227,10 @@ impl StreamEntry {
 
     fn too_slow(&self, now_s: u32, rate: u32, fault: Fault) -> Option<Fault> {
         let waited_s = now_s.saturating_sub(self.since_s.get());
-        let wanted = u64::from(rate) * u64::from(waited_s);
-        let taken = self.progress.get() + self.others_bytes.get();
+        let others_bytes = self.others_bytes.get();
+        let lag_s = if others_bytes > 0 { EXCUSE_LAG_S } else { 0 };
+        let wanted = u64::from(rate) * u64::from(waited_s.saturating_sub(lag_s));
+        let taken = self.progress.get() + others_bytes;
         (rate > 0 && waited_s >= RATE_GRACE_S && taken < wanted).then_some(fault)
     }
 

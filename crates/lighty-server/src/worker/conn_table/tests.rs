@@ -116,6 +116,28 @@ fn pauses_of_a_body_excuse_no_slow_client() {
     }
 }
 
+/// A burst of other streams is no credit for later, and a stream that only waits is never cut.
+#[test]
+fn bytes_of_other_streams_count_as_far_as_the_limit_demands() {
+    for (is_steady, cut_s) in [(true, None), (false, Some(10))] {
+        let clock = Clock::manual(0);
+        let stream = StreamEntry::new();
+        stream.limit(StreamLimits { min_write_rate: 100, ..StreamLimits::default() });
+        stream.write(&clock);
+        let mut cut = None;
+        for second in 1..40 {
+            clock.advance(Duration::from_secs(1));
+            let before = stream.overdue(sweep_s(&clock));
+            cut = cut.or(before.map(|_| second));
+            if is_steady || second == 1 {
+                let since_ms = clock.mono_ms() - 1_000;
+                stream.excuse(1 << 30, since_ms, &clock);
+            }
+        }
+        assert_eq!(cut, cut_s, "steady: {is_steady}");
+    }
+}
+
 /// Neither the time of a pause counts nor the bytes with which the next request begins.
 #[test]
 fn pause_of_a_body_does_not_count_against_its_client() {

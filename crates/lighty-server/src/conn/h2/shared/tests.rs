@@ -238,12 +238,28 @@ fn content_of_an_ended_exchange_waits_for_its_window_only_so_long() {
         pair.respond(other, b"other");
         pair.write();
         let look = Look { now_ms, idle_s: 6, write_bytes: 14, sent_bytes: 14 };
-        pair.shared.accept(14, look, &clock);
+        assert!(pair.shared.accept(14, look, &clock));
         pair.write();
         assert_eq!(pair.streams(), streams, "after {now_ms} ms");
     }
     assert_eq!(pair.resets(), [(stuck.id(), ErrorCode::CANCEL)]);
     assert!(pair.shared.never_sent(stuck) == 0 && pair.content.len() == 40_015);
+}
+
+/// They must not keep content alive that waits for a window.
+#[test]
+fn replies_to_frames_are_no_content() {
+    let mut pair = Pair::new();
+    let look = Look { now_ms: 0, idle_s: 6, write_bytes: 14, sent_bytes: 14 };
+    let (_, far) = pair.request(true);
+    pair.respond(far, b"other");
+    pair.write();
+    assert!(pair.shared.accept(14, look, &Clock::manual(0)));
+    pair.client.ping([1; 8]);
+    pair.read_client();
+    assert!(pair.shared.machine.output_bytes() > 0, "a reply");
+    pair.write();
+    assert!(!pair.shared.accept(17, look, &Clock::manual(0)));
 }
 
 #[test]

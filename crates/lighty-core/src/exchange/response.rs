@@ -41,8 +41,8 @@ pub struct Response {
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
-/// Origin of a response's body, which decides who evaluates conditions and what timings are
-/// attributed to.
+/// Origin of a response's body. Timings are attributed to it, and it decides where conditions are
+/// evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Maker {
     /// The server itself.

@@ -95,8 +95,8 @@ impl ConnTable {
         self.for_each(|entry| entry.sweep(now_s, &mut report));
     }
 
-    /// Closes up to `count` idle connections, the longest idle first; newcomers and those that
-    /// linger go last. Returns the number of connections that it closes.
+    /// Closes up to `count` idle connections, the longest idle first; newcomers and lingering
+    /// ones go last. Returns the number of connections that it closes.
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<ConnEntry>> =

@@ -584,8 +584,8 @@ impl H2Shared {
     }
 
     /// Registers that the socket has accepted `bytes` of a write. Once a second, excuses the
-    /// streams that wait for their turn from their timers, and resets those that no task is left to
-    /// time. Returns whether the write has content.
+    /// streams that wait for their turn from their timers, and resets stuck streams that have no
+    /// task. Returns whether the write has content.
     pub(super) fn accept(&mut self, bytes: usize, look: Look, clock: &Clock) -> bool {
         let turns = &mut self.rest.turns;
         let has_content = turns.accept(bytes);

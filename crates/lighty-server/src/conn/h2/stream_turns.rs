@@ -3,8 +3,9 @@
 /// The writes of a stream.
 #[derive(Default)]
 pub(super) struct StreamTurns {
-    /// Number of the last write with content of the stream, and the bytes of that.
+    /// Number of the last write with content of the stream.
     pub(super) written_in: u64,
+    /// Bytes of content in that write.
     pub(super) write_bytes: u64,
     /// Bytes of content in earlier writes.
     pub(super) earlier_bytes: u64,

@@ -37,8 +37,9 @@ pub(super) struct Look {
     pub(super) now_ms: u64,
     /// Seconds for which content of an ended exchange may wait for a window. 0: no limit.
     pub(super) idle_s: u32,
-    /// Bytes of the last write, and those of them that the socket has accepted.
+    /// Bytes of the last write.
     pub(super) write_bytes: usize,
+    /// Bytes of it that the socket has accepted.
     pub(super) sent_bytes: usize,
 }
 

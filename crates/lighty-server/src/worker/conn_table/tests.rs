@@ -116,6 +116,42 @@ fn pauses_of_a_body_excuse_no_slow_client() {
     }
 }
 
+/// Closing a lingering connection could destroy the response: a stop leaves it alone, and it makes
+/// room after all other idle ones, also with unread bytes.
+#[test]
+fn lingering_connections_make_room_last_and_outlive_a_stop() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.expect("a runtime").block_on(async {
+        for (now_s, is_last) in [(11, true), (12, false)] {
+            let (one, client) = UnixStream::pair().expect("a pair");
+            let (other, _peer) = UnixStream::pair().expect("a pair");
+            let (one, other) = (Stream::from(one), Stream::from(other));
+            client.try_write(b"more").expect("written");
+            one.readable().await.expect("readable");
+            let conns = ConnTable::default();
+            let lingering = conns.enter(one.shutdown_handle(), "".into(), 10);
+            lingering.begin_request();
+            conns.wait_idle(&lingering, 10);
+            lingering.linger();
+            let idle = conns.enter(other.shutdown_handle(), "".into(), 5);
+            idle.begin_request();
+            conns.wait_idle(&idle, 5);
+            conns.close_when_idle(10);
+            assert!(!lingering.is_closing());
+            let again = conns.enter(other.shutdown_handle(), "".into(), 5);
+            again.begin_request();
+            conns.wait_idle(&again, 5);
+            assert_eq!(conns.reap(1, now_s), 1);
+            assert_eq!((again.is_closing(), lingering.is_closing()), (is_last, !is_last));
+            assert_eq!(conns.reap(2, now_s), 1);
+            assert!(again.is_closing() && lingering.is_closing());
+            let mut buffer = [0; 8];
+            assert_eq!(one.read(&mut buffer).await.expect("the unread bytes"), 4);
+            assert_eq!(one.read(&mut buffer).await.expect("the end"), 0);
+        }
+    });
+}
+
 /// A burst of other streams is no credit for later, and a stream that only waits is never cut.
 #[test]
 fn bytes_of_other_streams_count_as_far_as_the_limit_demands() {

@@ -154,6 +154,31 @@ fn minimum_rate_applies_to_the_link_that_streams_share() {
     }
 }
 
+/// Its limits are the global ones until its head is taken. The request before it had the host's
+/// limits, which the pooled exchange remembers.
+#[test]
+fn get_without_end_stream_has_the_limits_of_its_host() {
+    scenario(10, async |server, _sim| {
+        let mut end = connect_h2(&server, 300, 300_000);
+        let first = request_of(&mut end, "at-least-6000", 2);
+        assert_eq!(read_slowly_from(&mut end, &[first]).await, Ok(vec![44]));
+        let parts = RequestParts {
+            method: b"GET",
+            scheme: b"http",
+            authority: b"at-least-6000",
+            path: b"/s/6",
+            protocol: None,
+        };
+        let key = end.machine.open(&parts, &Fields::new(), false).expect("a stream");
+        end.turn(Duration::from_millis(10), true).await.expect("frames");
+        end.machine.queue_data(key, 0, true).expect("an empty frame");
+        let begun_ms = now_ms();
+        let received = read_slowly_from(&mut end, &[key]).await;
+        let span_ms = now_ms() - begun_ms;
+        assert!(received.is_err() && (10_000..30_000).contains(&span_ms), "{received:?} {span_ms}");
+    });
+}
+
 #[test]
 fn end_of_an_idle_client_is_not_answered() {
     scenario(10, async |server, _sim| {

@@ -1,4 +1,4 @@
-//! What a running server makes of its configuration: conditions, listeners, includes.
+//! Conditions, listeners and includes of a running server.
 
 use super::*;
 

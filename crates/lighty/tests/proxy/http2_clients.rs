@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::content::pattern;
-use lighty_testkit::http2::{Http2, Http2Response, INITIAL_WINDOW_SIZE, kind};
+use lighty_testkit::http2::{
+    END_HEADERS, END_STREAM, Http2, Http2Response, INITIAL_WINDOW_SIZE, block, frame, kind,
+};
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
@@ -230,20 +232,27 @@ fn half_closed_client_without_window_is_not_waited_for() {
     assert!(begun.elapsed() < SOON);
 }
 
-/// The responses are queued whole, so no task is left to time the part for which the connection has
-/// no window.
+/// Responses to requests that arrive together are queued whole, so no task is left to time the part
+/// for which the connection has no window.
 #[test]
 fn client_without_window_for_ended_exchanges_does_not_stay() {
     let server = lighty!()
-        .config("server.max-write-idle = 1")
+        .config("server.max-write-idle = 1\nserver.stat-cache-engine = \"inotify\"")
         .file("page.bin", "0123456789abcdef".repeat(2_500))
         .start();
     let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
     client.credits = false;
-    let streams = [(); 2].map(|()| client.request("GET", "/page.bin", &[], true));
-    let bytes = streams.map(|stream| client.answer(stream).body.len());
-    assert_eq!(bytes.iter().sum::<usize>(), 65_535, "{bytes:?}");
+    // The file is open from here on, so neither response has to wait.
+    assert_eq!(client.request("HEAD", "/page.bin", &[], true), 1);
+    assert_eq!(client.answer(1).status, 200);
+    let head = block(&client.request_fields("GET", "/page.bin"));
+    let ends = END_HEADERS | END_STREAM;
+    let heads = [3, 5].map(|stream| frame(kind::HEADERS, ends, stream, &head));
+    client.client().send(heads.concat());
     client.read_to_end();
+    let answers = [3, 5].map(|stream| client.so_far(stream));
+    assert_eq!(answers.iter().map(|answer| answer.body.len()).sum::<usize>(), 65_535);
+    assert!(answers.iter().all(|answer| answer.reset.is_none()), "{answers:?}");
 }
 
 #[test]

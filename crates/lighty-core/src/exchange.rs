@@ -460,7 +460,9 @@ impl Exchange {
         taken_by.map_or(self.state.handler, |module| module.name())
     }
 
-    /// Responds with an error status. The page is filled in at the end of the pipeline.
+    /// Responds with an error status that is the regular outcome of the request, such as 412, or a
+    /// challenge. Nothing is logged or counted as a fault. The page is filled in at the end of the
+    /// pipeline.
     pub fn fail_status(&mut self, status: Status) {
         self.response.restart(status);
         self.response.answered = true;

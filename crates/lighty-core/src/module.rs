@@ -11,6 +11,9 @@ use crate::settings::Settings;
 use lighty_config::{Config, Directive};
 
 pub use crate::pipeline::phase::Hooks;
+pub use traits::{Acts, Traits};
+
+mod traits;
 
 /// Result of a hook.
 pub enum Step<'a> {
@@ -69,7 +72,7 @@ pub struct Needs {
     pub targets: bool,
 }
 
-/// A feature: its directives, and hooks in the phases listed by [`Module::hooks`].
+/// A feature: its directives, and hooks in the phases listed by [`Module::traits`].
 ///
 /// [`crate::pipeline::phase::ORDER`] has the phases in order. Hooks of all phases except `done` may
 /// wait. From `response_head` on there is a response, so a step other than [`Step::Next`] only ends
@@ -78,29 +81,18 @@ pub trait Module {
     /// Name in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
 
-    /// Phases in which this module takes part.
-    fn hooks(&self) -> Hooks;
-
-    /// The subset of [`Module::hooks`] that can have an effect under these settings, for any
-    /// request. Called once per settings variant.
-    fn hooks_under(&self, _settings: &Settings) -> Hooks {
-        self.hooks()
-    }
-
-    /// Phases in which this module runs after all others, regardless of its position in the list.
-    fn comes_last_in(&self) -> Hooks {
-        Hooks::default()
-    }
-
     /// Rows of the directive table.
     fn directives() -> Vec<Directive<Settings>>
     where
         Self: Sized;
 
-    /// True if [`Module::physical`] responds instead of changing the path. Resolving other URLs
-    /// named by a request ([`crate::pipeline::locate`]) stops before this module.
-    fn responds_to_paths(&self) -> bool {
-        false
+    /// The phases in which this module takes part, and the shortcuts that it permits.
+    fn traits(&self) -> Traits;
+
+    /// The subset of [`Traits::hooks`] that can have an effect under these settings, for any
+    /// request. Called once per settings variant.
+    fn hooks_under(&self, _settings: &Settings) -> Hooks {
+        self.traits().hooks
     }
 
     /// Features of connections that the module needs under a configuration that includes it.
@@ -108,33 +100,18 @@ pub trait Module {
         Needs::default()
     }
 
-    /// True if the only effect of [`Module::clean_url`] under these settings is to keep them for
-    /// the response's head ([`crate::exchange::request_state::RequestState::keeps_settings`]).
-    /// Called once per settings variant.
-    fn only_keeps_settings(&self, _settings: &Settings) -> bool {
-        false
-    }
-
-    /// False if [`Module::response_head`] never waits. Known files are then sent without a future.
-    fn head_may_wait(&self) -> bool {
-        true
-    }
-
-    /// True if this module may reject some URLs and accept others under the same settings. Code
-    /// that changes many files at once then checks each of them.
-    fn refuses_paths(&self) -> bool {
-        true
-    }
-
-    /// Lets the fast path skip this module's hooks before the file look-up, unless
-    /// [`Module::may_act`] returns true for the request.
-    fn acts_seldom(&self) -> bool {
-        false
-    }
-
-    /// For a module with [`Module::acts_seldom`]: false if it leaves this request alone.
-    fn may_act(&self, _ex: &Exchange) -> bool {
-        true
+    /// Predicts the effect of a hook on this request, without side effects. Requests that no hook
+    /// concerns are answered without a future. Called for
+    ///
+    /// - [`Phase::CleanUrl`], which stands for all hooks before the file look-up, if the module
+    ///   [acts seldom](Traits::acts_seldom): judged by the head of the request,
+    /// - [`Phase::Remote`]: judged by the URL. After [`Acts::Surely`], rules about missing files do
+    ///   not apply,
+    /// - [`Phase::Handle`]: judged by the physical path,
+    /// - [`Phase::Filter`]: judged by the status and fields of the response. Its head is complete,
+    ///   and no filter has been applied yet.
+    fn acts(&self, _phase: Phase, _ex: &Exchange) -> Acts {
+        Acts::Perhaps
     }
 
     /// Called with the URL as received, before decoding.
@@ -171,18 +148,6 @@ pub trait Module {
         Step::Next
     }
 
-    /// False if [`Module::remote`] would pass this request on, judged by the URL alone. Known files
-    /// are then sent without a future.
-    fn may_take_unseen(&self, _ex: &Exchange) -> bool {
-        true
-    }
-
-    /// True if [`Module::remote`] takes this request whether or not there is a file, judged by the
-    /// URL alone. Rules about missing files then do not apply to it.
-    fn takes_unseen(&self, _ex: &Exchange) -> bool {
-        false
-    }
-
     /// Called if the path is a directory.
     fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
@@ -206,12 +171,6 @@ pub trait Module {
         Step::Next
     }
 
-    /// False if [`Module::handle`] would leave the file to the next module, judged by the physical
-    /// path alone. Files that every module leaves are sent without a future.
-    fn may_handle(&self, _ex: &Exchange) -> bool {
-        true
-    }
-
     /// Responds with the file or directory at the physical path. The first module that responds
     /// wins.
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
@@ -229,12 +188,6 @@ pub trait Module {
         Step::Next
     }
 
-    /// True if [`Module::filter`] applies to this response, judged by its status and fields alone.
-    /// The head is complete, and no filter has been applied yet.
-    fn may_filter(&self, _ex: &Exchange) -> bool {
-        true
-    }
-
     /// Applies a filter to the body, see [`crate::Body::filtered`], and changes the fields that
     /// depend on it (`Server` does not). The head is complete. Later modules filter the output of
     /// earlier ones.
@@ -242,17 +195,17 @@ pub trait Module {
         Step::Next
     }
 
-    /// Sends another module's request to the backend at an address; `None` if this module has no
-    /// backends ([`crate::pipeline::subrequest::respond_from_backend`]).
-    fn send_to_backend<'a>(&'a self, _ex: &'a mut Exchange, _address: &str) -> Option<Step<'a>> {
-        None
-    }
-
     /// Logs and counts after the last byte or after the connection broke. Must not block.
     fn done(&self, _ex: &Exchange) {}
 
     /// Handles SIGHUP: reopens logs, drops caches.
     fn reopen(&self) {}
+}
+
+/// The module that has backends, as other modules see it.
+pub trait Backends {
+    /// Sends a request to the backend at an address: `host:port`, or `unix:/path`.
+    fn send<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Step<'a>;
 }
 
 /// Calls a module's hook of one phase.
@@ -303,6 +256,7 @@ pub struct ModuleList {
     /// The modules in order, followed by a second entry for each that comes last in a phase.
     all: Vec<Rc<dyn Module>>,
     count: usize,
+    backends: Option<Rc<dyn Backends>>,
 }
 
 impl ModuleList {
@@ -312,11 +266,30 @@ impl ModuleList {
     /// If there are more than 64; the list is fixed when the server is built.
     pub fn new(mut all: Vec<Rc<dyn Module>>) -> Self {
         let count = all.len();
-        let is_last = |module: &&Rc<dyn Module>| module.comes_last_in() != Hooks::default();
+        let is_last = |module: &&Rc<dyn Module>| module.traits().last_in != Hooks::default();
         let last: Vec<_> = all.iter().filter(is_last).cloned().collect();
         all.extend(last);
         assert!(all.len() <= u64::BITS as usize, "a module for each bit");
-        Self { all, count }
+        Self { all, count, backends: None }
+    }
+
+    /// Adds modules behind the others.
+    #[must_use]
+    pub fn followed_by(self, more: &[Rc<dyn Module>]) -> Self {
+        let all = self.iter().chain(more).cloned().collect();
+        Self { backends: self.backends, ..Self::new(all) }
+    }
+
+    /// Adds the module to which others send requests
+    /// ([`crate::pipeline::subrequest::respond_from_backend`]).
+    #[must_use]
+    pub fn with_backends(self, backends: Rc<dyn Backends>) -> Self {
+        Self { backends: Some(backends), ..self }
+    }
+
+    /// The module that has backends, if any.
+    pub(crate) fn backends(&self) -> Option<&Rc<dyn Backends>> {
+        self.backends.as_ref()
     }
 
     /// True if some module may change the head of another module's response.
@@ -340,7 +313,7 @@ impl ModuleList {
     /// The modules with a hook in this phase under some settings, in order.
     pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
         let modules = self.iter().map(|module| &**module);
-        modules.filter(move |module| module.hooks().has(phase))
+        modules.filter(move |module| module.traits().hooks.has(phase))
     }
 
     /// The modules before the first one that satisfies a predicate.
@@ -411,6 +384,19 @@ impl ModuleList {
         false
     }
 
+    /// True if a module of a set may act in a phase.
+    #[inline]
+    pub(crate) fn any_acts(&self, part: ModuleSet, phase: Phase, ex: &Exchange) -> bool {
+        self.any(part, |module| module.acts(phase, ex) != Acts::Never)
+    }
+
+    /// The modules that take part in a phase and may act on this request.
+    #[inline]
+    pub(crate) fn willing(&self, phase: Phase, ex: &Exchange) -> ModuleSet {
+        let part = self.part(phase, &ex.settings);
+        self.picked(part, |module| module.acts(phase, ex) != Acts::Never)
+    }
+
     /// True if some module that may change the head of another module's response may wait.
     #[inline]
     pub(crate) fn heads_may_wait(&self, settings: &Settings) -> bool {
@@ -437,17 +423,18 @@ impl ModuleList {
     #[cold]
     fn assign(&self, settings: &Settings) -> Parts {
         let hooks = self.all.iter().enumerate().map(|(at, module)| {
-            let (hooks, last) = (module.hooks_under(settings), module.comes_last_in());
+            let (hooks, last) = (module.hooks_under(settings), module.traits().last_in);
             if at < self.count { hooks.without(last) } else { hooks.and(last) }
         });
-        let keepers = self.picked(ModuleSet::below(self.all.len()), |module| {
-            module.only_keeps_settings(settings)
-        });
-        let all = ModuleSet::below(self.all.len());
-        let seldom = self.picked(all, |module| module.acts_seldom());
+        let with = |holds: fn(Traits) -> bool| {
+            self.picked(ModuleSet::below(self.all.len()), |module| holds(module.traits()))
+        };
+        let keepers = with(|traits| traits.keeps_settings);
+        let seldom = with(|traits| traits.acts_seldom);
         let mut parts = Parts::new(hooks, keepers, seldom);
         let heads = parts.by_phase[Phase::ResponseHead as usize];
-        parts.heads_may_wait = !self.picked(heads, |module| module.head_may_wait()).is_empty();
+        let prompt = with(|traits| traits.head_never_waits);
+        parts.heads_may_wait = !heads.without(prompt).is_empty();
         parts
     }
 }
@@ -464,8 +451,8 @@ mod tests {
             "mod_named"
         }
 
-        fn hooks(&self) -> Hooks {
-            self.0
+        fn traits(&self) -> Traits {
+            self.0.into()
         }
 
         fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -485,8 +472,8 @@ mod tests {
             "mod_sender"
         }
 
-        fn hooks(&self) -> Hooks {
-            Hooks { handle: true, send_file: true, ..Hooks::default() }
+        fn traits(&self) -> Traits {
+            Hooks { handle: true, send_file: true, ..Hooks::default() }.into()
         }
 
         fn directives() -> Vec<Directive<Settings>> {
@@ -520,7 +507,7 @@ mod tests {
         assert!(list.part(Phase::Filter, &named).is_empty());
     }
 
-    /// Keeps the settings for the head, and does more if the server has a name.
+    /// Keeps the settings for the head, and seldom does more.
     struct Keeper;
 
     impl Module for Keeper {
@@ -528,16 +515,15 @@ mod tests {
             "mod_keeper"
         }
 
-        fn hooks(&self) -> Hooks {
-            Hooks { clean_url: true, response_head: true, ..Hooks::default() }
-        }
-
-        fn only_keeps_settings(&self, settings: &Settings) -> bool {
-            settings.core.server_name.is_none()
-        }
-
-        fn head_may_wait(&self) -> bool {
-            false
+        fn traits(&self) -> Traits {
+            let hooks = Hooks { clean_url: true, response_head: true, ..Hooks::default() };
+            Traits {
+                hooks,
+                keeps_settings: true,
+                acts_seldom: true,
+                head_never_waits: true,
+                ..Traits::default()
+            }
         }
 
         fn directives() -> Vec<Directive<Settings>> {
@@ -549,8 +535,8 @@ mod tests {
     fn keeping_settings_is_no_obstacle_to_the_fast_path() {
         let list = ModuleList::new(vec![Rc::new(Keeper), Rc::new(Sender)]);
         let (bare, named) = (Settings::default(), named());
-        assert!(list.fast_path(&bare).is_some_and(|path| path.keeps_settings));
-        assert!(list.fast_path(&named).is_none());
+        let path = list.fast_path(&bare).expect("nothing acts on every request");
+        assert!(path.keeps_settings && path.seldom == ModuleSet::only(0));
         assert!(!list.heads_may_wait(&bare));
         let hooks = Hooks { response_head: true, ..Hooks::default() };
         let waiting =
@@ -567,12 +553,9 @@ mod tests {
             "mod_last"
         }
 
-        fn hooks(&self) -> Hooks {
-            Hooks { raw_url: true, ..self.comes_last_in() }
-        }
-
-        fn comes_last_in(&self) -> Hooks {
-            Hooks { handle: true, ..Hooks::default() }
+        fn traits(&self) -> Traits {
+            let last_in = Hooks { handle: true, ..Hooks::default() };
+            Traits { hooks: Hooks { raw_url: true, ..last_in }, last_in, ..Traits::default() }
         }
 
         fn directives() -> Vec<Directive<Settings>> {

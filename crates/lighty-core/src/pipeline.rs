@@ -232,8 +232,8 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     if !is_plain
         || ex.state.undecided.is_some()
         || is_lowered
-        || modules.any(path.remote, |module| module.may_take_unseen(ex))
-        || modules.any(path.seldom, |module| module.may_act(ex))
+        || modules.any_acts(path.remote, Phase::Remote, ex)
+        || modules.any_acts(path.seldom, Phase::CleanUrl, ex)
     {
         return false;
     }
@@ -266,7 +266,7 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
 #[inline(always)]
 fn is_known_file(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> bool {
     ex.set_physical();
-    if modules.any(path.before_sender, |module| module.may_handle(ex)) {
+    if modules.any_acts(path.before_sender, Phase::Handle, ex) {
         return false;
     }
     let is_open_file =
@@ -313,7 +313,7 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
         return ModuleSet::default();
     }
-    modules.picked(modules.part(Phase::Filter, &ex.settings), |module| module.may_filter(ex))
+    modules.willing(Phase::Filter, ex)
 }
 
 /// Calls the `done` hooks, after the last byte or when the connection broke.
@@ -415,15 +415,15 @@ fn end_of(step: Step<'_>) -> Option<Pass> {
 #[inline]
 fn takes_on(module: &dyn Module, phase: Phase) -> bool {
     matches!(phase, Phase::Remote | Phase::Withhold | Phase::Handle)
-        || phase == Phase::Physical && module.responds_to_paths()
+        || phase == Phase::Physical && module.traits().responds_to_paths
 }
 
 /// The module that would take on a file at the physical path, if the file existed.
 fn would_take_on(ex: &Exchange) -> TakenBy {
     let modules = &ex.generation.modules;
-    let handlers = modules.part(Phase::Handle, &ex.settings);
-    let willing = modules.picked(handlers, |module| module.may_handle(ex));
-    modules.first(willing).map_or(TakenBy::NONE, |(at, _)| TakenBy::module(at))
+    modules
+        .first(modules.willing(Phase::Handle, ex))
+        .map_or(TakenBy::NONE, |(at, _)| TakenBy::module(at))
 }
 
 /// Records which module responded.

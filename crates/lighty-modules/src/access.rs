@@ -1,7 +1,7 @@
 //! `mod_access`: denies URLs.
 
 use lighty_config::{Directive, Strings};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 
 /// Settings of the module.
@@ -21,12 +21,12 @@ impl Module for Access {
         "mod_access"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(settings.module::<AccessSettings>().may_deny())
+        self.traits().hooks.only_if(settings.module::<AccessSettings>().may_deny())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -21,7 +21,7 @@ use std::cell::{Cell, RefCell};
 
 use lighty_config::Directive;
 use lighty_core::exchange::stage::Stage;
-use lighty_core::module::{Hooks, Module};
+use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::settings::limits;
 use lighty_core::{Exchange, Request, Settings};
 use lighty_io::clock::local_time::LocalTime;
@@ -59,12 +59,12 @@ impl Module for AccessLog {
         "mod_accesslog"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { done: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(self.handles.of(settings.module()).is_some())
+        self.traits().hooks.only_if(self.handles.of(settings.module()).is_some())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -8,7 +8,8 @@ use lighty_acme::{CertificateSpecError, ChallengeKind, Issuer, Store, public_hos
 use lighty_config::{
     CompileCtx, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string, parse_strings,
 };
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::pipeline::protected_files;
 use lighty_core::settings::Directive;
 use lighty_core::settings::tls::TlsSettings;
@@ -115,20 +116,17 @@ impl Module for Acme {
         "mod_acme"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { raw_url: true, ..Hooks::default() },
+            acts_seldom: true,
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
-    fn acts_seldom(&self) -> bool {
-        true
-    }
-
-    fn may_act(&self, ex: &Exchange) -> bool {
-        token(ex.request.path_encoded()).is_some()
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(token(ex.request.path_encoded()).is_some())
     }
 
     fn directives() -> Vec<Directive> {

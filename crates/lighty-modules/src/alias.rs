@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 
 /// URL prefixes and paths, in order.
@@ -22,16 +22,16 @@ impl Module for Alias {
         "mod_alias"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { physical: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<Aliases>().list.is_empty())
+        self.traits().hooks.only_if(!settings.module::<Aliases>().list.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_config::Directive;
 use lighty_core::exchange::span::Span;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
 use lighty_http::{Known, Status, Version, base64};
 use lighty_io::entropy::random_bytes;
@@ -168,12 +168,12 @@ impl Module for Auth {
         "mod_auth"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<AuthSettings>().rules.is_empty())
+        self.traits().hooks.only_if(!settings.module::<AuthSettings>().rules.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -26,8 +26,9 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::variables::split_path;
 use lighty_core::machine::permits::Permits;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
 use lighty_core::pipeline;
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::pipeline::read_ahead::SpooledResponse;
 use lighty_core::pipeline::sendfile;
 use lighty_core::pipeline::stored_body::{self, StoredBody};
@@ -63,20 +64,20 @@ impl Module for Cgi {
         "mod_cgi"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { handle: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { handle: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<CgiSettings>().runs_nothing())
+        self.traits().hooks.only_if(!settings.module::<CgiSettings>().runs_nothing())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }
 
-    fn may_handle(&self, ex: &Exchange) -> bool {
-        ex.settings.module::<CgiSettings>().interpreter(&ex.physical).is_some()
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.settings.module::<CgiSettings>().interpreter(&ex.physical).is_some())
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -1,7 +1,7 @@
 //! `mod_chunked`: allows chunked transfer coding for bodies of unknown length.
 
 use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module};
+use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::{Exchange, Level, Settings, module_settings};
 use lighty_http::Version;
 
@@ -27,13 +27,13 @@ impl Module for Chunked {
         "mod_chunked"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { filter: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { filter: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<ChunkedSettings>();
-        self.hooks().only_if(!own.encoding || own.debug)
+        self.traits().hooks.only_if(!own.encoding || own.debug)
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Strings, Value, parse_strings};
 use lighty_core::exchange::request_state::KeptSettings;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::fields::{is_token, list_items};
 use lighty_http::{Fields, Known, Method, Status};
@@ -171,28 +172,22 @@ impl Module for Cors {
         "mod_cors"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { clean_url: true, response_head: true, ..Hooks::default() },
+            acts_seldom: true,
+            never_refuses_paths: true,
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<CorsSettings>().origins.is_none())
+        self.traits().hooks.only_if(!settings.module::<CorsSettings>().origins.is_none())
     }
 
-    fn refuses_paths(&self) -> bool {
-        false
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
-    }
-
-    fn acts_seldom(&self) -> bool {
-        true
-    }
-
-    fn may_act(&self, ex: &Exchange) -> bool {
-        ex.request.method == Some(Method::Options)
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.request.method == Some(Method::Options))
     }
 
     fn directives() -> Vec<Directive<Settings>> {

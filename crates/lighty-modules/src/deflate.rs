@@ -22,7 +22,8 @@ use bytes::Bytes;
 use lighty_config::Directive;
 use lighty_core::exchange::response::Maker;
 use lighty_core::machine::permits::Permits;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipeline};
 use lighty_http::{Fields, Known, Method, Status, incremental};
 use lighty_io::file::cache_file::CacheFile;
@@ -71,24 +72,17 @@ impl Module for Deflate {
         "mod_deflate"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, conditions: true, filter: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
-    }
-
-    fn acts_seldom(&self) -> bool {
-        true
-    }
-
-    fn may_act(&self, ex: &Exchange) -> bool {
-        compares_tags(&ex.request.fields)
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { clean_url: true, conditions: true, filter: true, ..Hooks::default() },
+            acts_seldom: true,
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(settings.module::<DeflateSettings>().compresses())
+        self.traits().hooks.only_if(settings.module::<DeflateSettings>().compresses())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -107,8 +101,11 @@ impl Module for Deflate {
         Step::Next
     }
 
-    fn may_filter(&self, ex: &Exchange) -> bool {
-        may_be_encoded(ex, ex.settings.module::<DeflateSettings>())
+    fn acts(&self, phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(match phase {
+            Phase::Filter => may_be_encoded(ex, ex.settings.module::<DeflateSettings>()),
+            _ => compares_tags(&ex.request.fields),
+        })
     }
 
     fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::log::Level;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::pipeline::{conditions, locate, protected_files};
 use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
@@ -73,8 +73,8 @@ impl Module for DirListing {
         "mod_dirlisting"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { withhold: true, handle: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { withhold: true, handle: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<Directive<Settings>> {

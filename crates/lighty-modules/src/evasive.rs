@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::{Known, Status};
 
@@ -28,12 +28,12 @@ impl Module for Evasive {
         "mod_evasive"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, clean_url: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { raw_url: true, clean_url: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn directives() -> Vec<Directive<Settings>> {

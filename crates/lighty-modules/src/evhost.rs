@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_string};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::host;
 
@@ -35,16 +35,16 @@ impl Module for Evhost {
         "mod_evhost"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { docroot: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { docroot: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<EvhostSettings>().pattern.is_empty())
+        self.traits().hooks.only_if(!settings.module::<EvhostSettings>().pattern.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_map};
-use lighty_core::module::{Hooks, Module};
+use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::{Exchange, Settings, Step, module_settings};
 use lighty_http::{Known, Method, Status, date};
 
@@ -46,16 +46,16 @@ impl Module for Expire {
         "mod_expire"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { response_head: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { response_head: true, ..Hooks::default() },
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<ExpireSettings>().is_empty())
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
+        self.traits().hooks.only_if(!settings.module::<ExpireSettings>().is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

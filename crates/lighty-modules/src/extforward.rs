@@ -11,7 +11,7 @@ use std::sync::Arc;
 use lighty_config::{
     CompileCtx, Config, Directive, Kind, Reject, Scope, Strings, Value, parse_bool,
 };
-use lighty_core::module::{Hooks, Module, Needs, Step};
+use lighty_core::module::{Hooks, Module, Needs, Step, Traits};
 use lighty_core::settings::cidr::Cidr;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::forwarded::{
@@ -125,18 +125,18 @@ impl Module for Extforward {
         "mod_extforward"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { raw_url: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn needs(&self, config: &Config<Settings>) -> Needs {
         let mut written = config.blocks().iter().flat_map(|block| &block.settings);
         let proxy_header = written.any(|setting| setting.name == HAP_PROXY);
         Needs { proxy_header, ..Needs::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
     }
 
     fn directives() -> Vec<Directive<Settings>> {

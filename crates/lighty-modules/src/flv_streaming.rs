@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_config::{Directive, Strings};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Body, Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::FileKind;
@@ -27,12 +28,12 @@ impl Module for FlvStreaming {
         "mod_flv_streaming"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { handle: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { handle: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<FlvSettings>().extensions.is_empty())
+        self.traits().hooks.only_if(!settings.module::<FlvSettings>().extensions.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -51,13 +52,13 @@ impl Module for FlvStreaming {
         ]
     }
 
-    fn may_handle(&self, ex: &Exchange) -> bool {
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
         let extensions = &ex.settings.module::<FlvSettings>().extensions;
-        extensions.iter().any(|end| ex.physical.rel.ends_with(end.as_bytes()))
+        Acts::perhaps_if(extensions.iter().any(|end| ex.physical.rel.ends_with(end.as_bytes())))
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        if !self.may_handle(ex) {
+        if self.acts(Phase::Handle, ex) == Acts::Never {
             return Step::Next;
         }
         let is_read = ex.request.method.is_some_and(Method::is_get_or_head);

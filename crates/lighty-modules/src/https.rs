@@ -1,7 +1,8 @@
 //! `mod_https`: redirects clients from HTTP to HTTPS and sends HSTS.
 
 use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status, uri};
@@ -36,8 +37,14 @@ impl Module for Https {
         "mod_https"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { clean_url: true, response_head: true, ..Hooks::default() },
+            acts_seldom: true,
+            never_refuses_paths: true,
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -48,20 +55,8 @@ impl Module for Https {
         }
     }
 
-    fn acts_seldom(&self) -> bool {
-        true
-    }
-
-    fn may_act(&self, ex: &Exchange) -> bool {
-        ex.request.scheme == "http"
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.request.scheme == "http")
     }
 
     fn directives() -> Vec<Directive<Settings>> {

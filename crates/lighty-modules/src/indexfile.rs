@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Directive, Strings};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Physical, Settings, module_settings, pipeline};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::CacheEntry;
@@ -24,12 +24,12 @@ impl Module for IndexFile {
         "mod_indexfile"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { directory: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { directory: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<IndexFiles>().names.is_empty())
+        self.traits().hooks.only_if(!settings.module::<IndexFiles>().names.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -34,7 +34,7 @@ use std::rc::Rc;
 
 use lighty_config::{Config, Directive};
 use lighty_core::machine::status_board::StatusBoard;
-use lighty_core::module::{Hooks, Module, Needs};
+use lighty_core::module::{Hooks, Module, Needs, Traits};
 use lighty_core::{Exchange, Settings, Step};
 use tokio::sync::Semaphore;
 
@@ -100,14 +100,18 @@ impl Module for MagnetModule {
         "mod_magnet"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks {
-            clean_url: true,
-            physical: true,
-            conditions: true,
-            response_head: true,
-            filter: true,
-            ..Hooks::default()
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks {
+                clean_url: true,
+                physical: true,
+                conditions: true,
+                response_head: true,
+                filter: true,
+                ..Hooks::default()
+            },
+            responds_to_paths: true,
+            ..Traits::default()
         }
     }
 
@@ -127,15 +131,6 @@ impl Module for MagnetModule {
             filter: !own.response_content.is_empty(),
             ..Hooks::default()
         }
-    }
-
-    /// Scripts see the fields that other modules have added.
-    fn comes_last_in(&self) -> Hooks {
-        Hooks { response_head: true, ..Hooks::default() }
-    }
-
-    fn responds_to_paths(&self) -> bool {
-        true
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::settings::rules::{Applied, Rules};
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Status};
@@ -30,12 +30,12 @@ impl Module for Redirect {
         "mod_redirect"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<RedirectSettings>().rules.is_empty())
+        self.traits().hooks.only_if(!settings.module::<RedirectSettings>().rules.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

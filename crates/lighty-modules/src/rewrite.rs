@@ -8,7 +8,7 @@ mod try_files;
 use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Undecided, Value};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::settings::limits;
 use lighty_core::settings::rules::{Applied, Rules};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings, pipeline};
@@ -78,12 +78,12 @@ impl Module for Rewrite {
         "mod_rewrite"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, physical: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { raw_url: true, physical: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {

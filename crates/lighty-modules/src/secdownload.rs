@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
 use lighty_http::Status;
 use mac::MacAlgorithm;
@@ -73,13 +73,13 @@ impl Module for Secdownload {
         "mod_secdownload"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { physical: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<SecdownloadSettings>();
-        self.hooks().only_if(!own.secret.is_empty() && !own.document_root.is_empty())
+        self.traits().hooks.only_if(!own.secret.is_empty() && !own.document_root.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
 use lighty_core::exchange::request_state::KeptSettings;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::{Fields, Known};
 
@@ -55,27 +56,31 @@ impl Module for Setenv {
         "mod_setenv"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, conditions: true, response_head: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks {
+                clean_url: true,
+                conditions: true,
+                response_head: true,
+                ..Hooks::default()
+            },
+            never_refuses_paths: true,
+            head_never_waits: true,
+            acts_seldom: true,
+            keeps_settings: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<SetenvSettings>();
         let answers = !own.add_response.is_empty() || !own.set_response.is_empty();
         let conditions = own.response_validators().next().is_some();
-        Hooks { response_head: answers, conditions, ..self.hooks() }
+        Hooks { response_head: answers, conditions, ..self.traits().hooks }
     }
 
-    fn only_keeps_settings(&self, settings: &Settings) -> bool {
-        !settings.module::<SetenvSettings>().changes_request()
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.settings.module::<SetenvSettings>().changes_request())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -24,7 +24,8 @@ use std::rc::Rc;
 
 use lighty_config::Directive;
 use lighty_core::machine::permits::Permits;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Body, Client, Exchange, Fault, Settings};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Known, Method, Status, date};
@@ -54,16 +55,16 @@ impl Module for Ssi {
         "mod_ssi"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { handle: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { handle: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }
 
-    fn may_handle(&self, ex: &Exchange) -> bool {
-        ex.settings.module::<SsiSettings>().is_page(&ex.physical.rel)
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.settings.module::<SsiSettings>().is_page(&ex.physical.rel))
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -10,7 +10,7 @@ use lighty_config::{Directive, Strings};
 use lighty_core::exchange::request_state::FileStatus;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::stage::Stage;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::etag::ETag;
@@ -42,8 +42,8 @@ impl Module for StaticFile {
         "mod_staticfile"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { withhold: true, handle: true, send_file: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { withhold: true, handle: true, send_file: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<Directive<Settings>> {

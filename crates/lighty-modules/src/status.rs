@@ -19,7 +19,8 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::machine::metrics::series::RequestKey;
 use lighty_core::machine::status_board::{ReportParts, StatusBoard};
-use lighty_core::module::{Hooks, Module, Needs, Step};
+use lighty_core::module::{Acts, Hooks, Module, Needs, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::settings::counted_host::CountedHost;
 use lighty_core::settings::route_name::RouteName;
 use lighty_core::{Exchange, Fault, Settings, module_settings};
@@ -164,8 +165,12 @@ impl Module for Status {
         "mod_status"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { clean_url: true, done: true, ..Hooks::default() },
+            acts_seldom: true,
+            ..Traits::default()
+        }
     }
 
     fn needs(&self, _config: &Config<Settings>) -> Needs {
@@ -175,7 +180,7 @@ impl Module for Status {
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<StatusSettings>();
         let urls = [&own.status_url, &own.config_url, &own.statistics_url, &own.metrics_url];
-        Hooks { clean_url: urls.iter().any(|url| !url.is_empty()), ..self.hooks() }
+        Hooks { clean_url: urls.iter().any(|url| !url.is_empty()), ..self.traits().hooks }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -247,12 +252,8 @@ impl Module for Status {
         ]
     }
 
-    fn acts_seldom(&self) -> bool {
-        true
-    }
-
-    fn may_act(&self, ex: &Exchange) -> bool {
-        ex.settings.module::<StatusSettings>().question(ex).is_some()
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.settings.module::<StatusSettings>().question(ex).is_some())
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

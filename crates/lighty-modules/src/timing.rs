@@ -13,7 +13,7 @@ use lighty_config::Directive;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::log::Level;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings};
 
 use settings::TimingSettings;
@@ -33,8 +33,13 @@ impl Module for Timing {
         "mod_timing"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { response_head: true, done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { response_head: true, done: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -44,14 +49,6 @@ impl Module for Timing {
             done: own.is_logged || own.slow_ms > 0,
             ..Hooks::default()
         }
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::machine::metrics::exemplars::Exemplar;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings};
 use lighty_http::trace_parent::{TRACEPARENT, TraceParent};
 
@@ -65,8 +65,13 @@ impl Module for Tracing {
         "mod_tracing"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, response_head: true, done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { raw_url: true, response_head: true, done: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -77,14 +82,6 @@ impl Module for Tracing {
             done: own.is_active,
             ..Hooks::default()
         }
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lighty_config::{
     BytePattern, CompileCtx, Directive, Kind, Reject, Undecided, Value, parse_string,
 };
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
 use lighty_http::{Known, Status};
 
@@ -123,13 +123,13 @@ impl Module for TriggerB4Dl {
         "mod_trigger_b4_dl"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { clean_url: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<TriggerSettings>();
-        self.hooks().only_if(own.trigger.is_some() && own.download.is_some())
+        self.traits().hooks.only_if(own.trigger.is_some() && own.download.is_some())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use lighty_config::{Directive, Scope};
 use lighty_core::exchange::body::BodyMeter;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Extension, Fault, Level, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Method, Status, accept};
 use table::{Full, Outcome, Watch};
@@ -70,16 +70,16 @@ impl Module for UploadProgress {
         "mod_uploadprogress"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, done: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { clean_url: true, done: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<UploadProgressSettings>().url.is_empty())
+        self.traits().hooks.only_if(!settings.module::<UploadProgressSettings>().url.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

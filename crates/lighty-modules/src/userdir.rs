@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Directive, Strings};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_io::process::privileges::home_of;
 
@@ -57,17 +57,17 @@ impl Module for Userdir {
         "mod_userdir"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { physical: true, ..Hooks::default() },
+            never_refuses_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<UserdirSettings>();
-        self.hooks().only_if(own.active && own.path.is_some())
+        self.traits().hooks.only_if(own.active && own.path.is_some())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{Directive, Kind, Reject, Value, parse_string};
-use lighty_core::module::{Hooks, Module};
+use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::{Exchange, Settings, Step, module_settings};
 use lighty_http::Known;
 use lighty_io::entropy::random_bytes;
@@ -56,16 +56,16 @@ impl Module for Usertrack {
         "mod_usertrack"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { response_head: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { response_head: true, ..Hooks::default() },
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<UsertrackSettings>().name.is_empty())
-    }
-
-    fn head_may_wait(&self) -> bool {
-        false
+        self.traits().hooks.only_if(!settings.module::<UsertrackSettings>().name.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -33,7 +33,7 @@ mod xml;
 mod xml_tests;
 
 use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::pipeline::locate::{authorize_path, is_path_allowed};
 use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::fields::list_items;
@@ -72,16 +72,16 @@ impl Module for Webdav {
         "mod_webdav"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { physical: true, ..Hooks::default() },
+            responds_to_paths: true,
+            ..Traits::default()
+        }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
-    }
-
-    fn responds_to_paths(&self) -> bool {
-        true
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Directive, Reject};
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Acts, Backends, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 use lighty_http::{Known, Method};
 
@@ -121,8 +122,8 @@ impl Module for ProxyCore {
         "mod_proxy_core"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { remote: true, handle: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { remote: true, handle: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -146,37 +147,40 @@ impl Module for ProxyCore {
         self.go(ex, When::Named)
     }
 
-    fn may_take_unseen(&self, ex: &Exchange) -> bool {
+    fn acts(&self, phase: Phase, ex: &Exchange) -> Acts {
         let routes = ProxySettings::routes(&ex.settings);
+        if phase != Phase::Remote {
+            let takes = || taking(routes, ex, When::Found).next().is_some();
+            return Acts::perhaps_if(routes.flaw.is_some() || takes());
+        }
         let is_sure = routes.flaw.is_none() && !routes.authorize;
-        !is_sure || taking(routes, ex, When::Named).next().is_some()
-    }
-
-    fn takes_unseen(&self, ex: &Exchange) -> bool {
-        let routes = ProxySettings::routes(&ex.settings);
-        taking(routes, ex, When::Named).any(|route| !route.is_authorizer())
-    }
-
-    fn may_handle(&self, ex: &Exchange) -> bool {
-        let routes = ProxySettings::routes(&ex.settings);
-        routes.flaw.is_some() || taking(routes, ex, When::Found).next().is_some()
+        let mut named = taking(routes, ex, When::Named);
+        match named.next() {
+            None => Acts::perhaps_if(!is_sure),
+            Some(first) if first.is_authorizer() && named.all(|route| route.is_authorizer()) => {
+                Acts::Perhaps
+            }
+            Some(_) => Acts::Surely,
+        }
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.go(ex, When::Found)
     }
+}
 
-    fn send_to_backend<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Option<Step<'a>> {
+impl Backends for ProxyCore {
+    fn send<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Step<'a> {
         let route = match self.route_to(&ex.settings, address) {
             Ok(route) => route,
             Err(reject) => {
                 ex.fail_saying(Fault::Internal, &reject.message);
-                return Some(Step::Answered);
+                return Step::Answered;
             }
         };
         let local = Rc::clone(self.worker.local(&ex.machine));
         let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
-        Some(Step::Wait(Box::pin(serve(ex, upstreams, route))))
+        Step::Wait(Box::pin(serve(ex, upstreams, route)))
     }
 }
 

@@ -73,8 +73,6 @@ enum Included {
     Always,
     /// `server.modules` names it, or one of its directives is set.
     Named,
-    /// Like [`Self::Named`], and also if scripts run, which reach backends through it.
-    NamedOrScripts,
     /// A directive of the module is set. Otherwise it would inspect every request in vain.
     Set,
 }
@@ -153,7 +151,7 @@ modules! {
     // After modules that change the physical path.
     "mod_rewrite", Rewrite, Named, |_| Rewrite;
     "mod_indexfile", IndexFile, Named, |_| IndexFile;
-    "mod_proxy_core", ProxyCore, NamedOrScripts, |with| {
+    "mod_proxy_core", ProxyCore, Named, |with| {
         ProxyCore::new(with.proxy, &with.shared.naming)
     };
     "mod_cgi", Cgi, Named, |with| Cgi::new(with.state());
@@ -262,18 +260,18 @@ pub fn instances(
     let written: HashSet<&str> = written.map(|setting| setting.name).collect();
     let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
     let create = |entry: &Entry| (entry.create)(&Making { shared, proxy, name: entry.name });
-    ModuleList::new(included.map(create).collect())
+    // Scripts reach backends even under a configuration without routes.
+    let backends = Rc::new(ProxyCore::new(proxy, &shared.naming));
+    ModuleList::new(included.map(create).collect()).with_backends(backends)
 }
 
 impl Entry {
     fn is_included(&self, config: &Config<Settings>, written: &HashSet<&str>) -> bool {
         let named = &config.global().server.modules;
         let is_named = || named.iter().any(|name| **name == *self.name);
-        let runs_scripts = || written.iter().any(|name| name.starts_with("magnet.attract-"));
         match self.included {
             Included::Always => true,
             Included::Named => is_named() || self.is_set(written),
-            Included::NamedOrScripts => is_named() || runs_scripts() || self.is_set(written),
             Included::Set => self.is_set(written),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lighty_config::Config;
 use lighty_core::log::Log;
 use lighty_core::settings::limits;
-use lighty_core::{Generation, Module, ModuleList, Settings};
+use lighty_core::{Generation, Module, Settings};
 use lighty_io::transport::{Peer, Stream};
 use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::configured;
@@ -111,9 +111,9 @@ impl Simulated {
         self.upstreams.trust(Arc::clone(&tls.materials));
         let shared = Shared { naming: Arc::clone(&naming), tls, ..self.shared.clone() };
         let built_in = modules::instances(config, &shared, &self.proxy);
-        let all = built_in.iter().chain(&self.observers).map(Rc::clone).collect();
+        let modules = built_in.followed_by(&self.observers);
         let machine = Rc::clone(&self.worker.machine);
-        let generation = Generation::new(machine, Arc::clone(config), ModuleList::new(all));
+        let generation = Generation::new(machine, Arc::clone(config), modules);
         self.worker.swap(Rc::new(generation), self.connections_max);
         self.upstreams.commit(&naming);
         Ok(())

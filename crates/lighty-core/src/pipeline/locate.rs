@@ -70,7 +70,7 @@ pub fn distinguishes_urls(ex: &Exchange) -> bool {
     };
     let mut reached = phases().flat_map(reached);
     fields.iter().any(|field| generation.config().uses(field))
-        || reached.any(|module| module.refuses_paths())
+        || reached.any(|module| !module.traits().never_refuses_paths)
 }
 
 /// Starts or stops authorizing the physical path as presumed, before any look-up: a file that is to
@@ -203,7 +203,7 @@ fn phases() -> impl Iterator<Item = Phase> {
 
 /// True if a module responds in this phase instead of resolving the URL.
 fn responds(module: &dyn Module, phase: Phase) -> bool {
-    phase == Phase::Physical && module.responds_to_paths()
+    phase == Phase::Physical && module.traits().responds_to_paths
 }
 
 async fn pass(ex: &mut Exchange) -> Option<Pass> {

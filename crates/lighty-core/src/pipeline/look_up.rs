@@ -11,11 +11,13 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::log::Level;
 use crate::machine::is_out_of_descriptors;
+use crate::module::Acts;
+use crate::pipeline::phase::Phase;
 
 /// True if a module takes the request before its file is looked up.
 #[must_use]
 pub fn is_taken_unseen(ex: &Exchange) -> bool {
-    ex.generation.modules.iter().any(|module| module.takes_unseen(ex))
+    ex.generation.modules.iter().any(|module| module.acts(Phase::Remote, ex) == Acts::Surely)
 }
 
 /// The kind of the file at the physical path, `Some(None)` if there is none; `None` if the answer

@@ -210,7 +210,7 @@ pub(crate) struct FastPath {
     /// The modules that may handle a file before it is sent.
     pub(crate) before_sender: ModuleSet,
     /// The modules that rarely act before the file is looked up. Each is asked with
-    /// [`Module::may_act`](crate::Module::may_act).
+    /// [`Module::acts`](crate::Module::acts).
     pub(crate) seldom: ModuleSet,
     /// Some module takes part in [`Phase::Conditions`].
     pub(crate) meets_conditions: bool,
@@ -219,8 +219,8 @@ pub(crate) struct FastPath {
 }
 
 impl Parts {
-    /// Builds the table from the modules' hooks, in order. Modules in `keepers` do not prevent the
-    /// fast path; modules in `seldom` are asked on it.
+    /// Builds the table from the modules' hooks, in order. The fast path keeps the settings for
+    /// modules in `keepers`, and asks modules in `seldom`.
     pub(crate) fn new(
         hooks: impl Iterator<Item = Hooks>,
         keepers: ModuleSet,
@@ -235,17 +235,13 @@ impl Parts {
         let part = |phase: Phase| by_phase[phase as usize];
         let sender = part(Phase::Handle).and(part(Phase::SendFile)).first();
         let behind = sender.map_or(ModuleSet::ALL, ModuleSet::from);
-        let acting = |phase| match phase {
-            Phase::CleanUrl => part(phase).without(keepers).without(seldom),
-            _ => part(phase).without(seldom),
-        };
         let early = ORDER.into_iter().filter(|phase| phase.meets_known_file());
         let early = early.take_while(|phase| *phase < Phase::Handle);
         let consulted =
             early.fold(ModuleSet::NONE, |consulted, phase| consulted.with(part(phase).and(seldom)));
         let mut early = ORDER.into_iter().take_while(|phase| *phase < Phase::Handle);
         let is_fast_path =
-            !early.any(|phase| phase.meets_known_file() && !acting(phase).is_empty());
+            !early.any(|phase| phase.meets_known_file() && !part(phase).without(seldom).is_empty());
         let met = ORDER.into_iter().filter(|phase| !part(*phase).is_empty());
         let stops = met.fold(OWN, |stops, phase| stops.with(PhaseSet::of(&[phase])));
         let fast_path = sender.filter(|_| is_fast_path).map(|sender| FastPath {

@@ -128,19 +128,15 @@ pub async fn respond_from_backend(
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);
     let generation = Rc::clone(&part.generation);
-    for module in generation.modules.iter() {
-        match module.send_to_backend(&mut part, address) {
-            None => continue,
-            Some(Step::Wait(wait)) => drop(wait.await),
-            Some(_) => {}
-        }
-        // A fault's status is meant for clients; the backend has not responded with it.
-        return match part.state.fault {
-            Some(fault) => Err(fault),
-            None => Ok(part),
-        };
+    let backends = generation.modules.backends().ok_or(Fault::NotFound)?;
+    if let Step::Wait(wait) = backends.send(&mut part, address) {
+        drop(wait.await);
     }
-    Err(Fault::NotFound)
+    // A fault's status is meant for clients; the backend has not responded with it.
+    match part.state.fault {
+        Some(fault) => Err(fault),
+        None => Ok(part),
+    }
 }
 
 fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {

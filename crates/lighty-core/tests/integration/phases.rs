@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::module::{Acts, Traits};
 use lighty_core::pipeline::phase::{ORDER, Phase};
 use lighty_core::settings::directives;
 use lighty_core::{
@@ -42,8 +43,8 @@ macro_rules! waits {
                 "mod_everywhere"
             }
 
-            fn hooks(&self) -> Hooks {
-                Hooks { $($hook: true,)* handle: true, filter: true, done: true, ..Hooks::default() }
+            fn traits(&self) -> Traits {
+                Hooks { $($hook: true,)* handle: true, filter: true, done: true, ..Hooks::default() }.into()
             }
 
             fn directives() -> Vec<Directive<Settings>> {
@@ -94,23 +95,23 @@ impl Module for Remote {
         "mod_remote"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { remote: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { remote: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         Vec::new()
     }
 
-    fn may_take_unseen(&self, ex: &Exchange) -> bool {
-        ex.request.path.starts_with(b"/r")
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        Acts::perhaps_if(ex.request.path.starts_with(b"/r"))
     }
 
     fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.0.set(self.0.get() + 1);
-        match self.may_take_unseen(ex) {
-            true => answer(ex),
-            false => Step::Next,
+        match self.acts(Phase::Remote, ex) {
+            Acts::Never => Step::Next,
+            Acts::Perhaps | Acts::Surely => answer(ex),
         }
     }
 }
@@ -123,8 +124,8 @@ impl Module for Sender {
         "mod_sender"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { handle: true, send_file: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { handle: true, send_file: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -1,26 +1,13 @@
 //! Request bodies as a handler sees them: a module of this test reads them and reports the result.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::{Arc, mpsc};
 
-use lighty_config::{LoadOptions, Main, MemoryLoader, Table, load};
-use lighty_core::log::{Level, Log};
-use lighty_core::module::{Hooks, Module, ModuleList, Step};
-use lighty_core::{Exchange, Fault, Generation, Machine, Settings};
+use lighty_core::module::{Hooks, Module, Step, Traits};
+use lighty_core::{Exchange, Fault, Settings};
 use lighty_http::Status;
-use lighty_io::clock::Clock;
-use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
-use lighty_io::log_writer::{LogTarget, LogWriter};
-use lighty_io::send::{SendOptions, Sender};
-use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_io::threads::pool::ThreadPool;
-use lighty_server::listen::info::ListenerInfo;
-use lighty_server::listen::live::LiveListeners;
-use lighty_server::modules;
-use lighty_server::worker::Worker;
 use lighty_testkit::client::Client;
+
+use crate::one_module;
 
 /// Responds with the length and the byte sum of the body; to `/early` without reading it.
 struct Adder;
@@ -30,8 +17,8 @@ impl Module for Adder {
         "mod_adder"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { physical: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<Settings>> {
@@ -67,47 +54,7 @@ async fn add(ex: &mut Exchange) -> Step<'static> {
 
 /// Starts a worker with only that module; it ends with the process.
 fn start(settings: &str) -> SocketAddr {
-    let (address, known) = mpsc::channel();
-    let text = settings.to_owned();
-    std::thread::spawn(move || {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let (worker, socket) = worker(&text);
-            let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
-            let listener = socket.into_listener().expect("a listener");
-            let listener_info = Rc::new(ListenerInfo::new("test", bound.port(), false, None));
-            tokio::task::spawn_local(Rc::clone(&worker).sweep());
-            address.send(bound).expect("the test waits");
-            worker.accept(listener, listener_info, LiveListeners::default().guard()).await;
-        });
-    });
-    known.recv().expect("an address")
-}
-
-fn worker(text: &str) -> (Rc<Worker>, BoundSocket) {
-    let table: Table<Settings> = Table::new().rows(modules::directives());
-    let main = Main::Text { name: "test", text: text.as_bytes() };
-    let (config, _, _) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
-    let config = Arc::new(config.expect("a good configuration"));
-    let clock = Clock::start();
-    clock.install();
-    tokio::task::spawn_local(clock.clone().tick());
-    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
-    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
-    let log = Log::new(
-        LogWriter::open(LogTarget::stderr()).expect("stderr").handle(),
-        Level::Error,
-        false,
-    );
-    let list = ModuleList::new(vec![Rc::new(Adder) as Rc<dyn Module>]);
-    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
-    let generation = Rc::new(Generation::new(machine, config, list));
-    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
-        .expect("a sender");
-    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
-    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
-    (Rc::new(Worker::new(generation, sender, 100)), socket)
+    one_module::start(Adder, settings)
 }
 
 fn expected(body: &[u8]) -> String {

@@ -3,6 +3,8 @@
 mod allocations;
 mod bodies;
 mod directives;
+mod example_module;
+mod one_module;
 mod panics;
 mod simulation;
 mod stages;

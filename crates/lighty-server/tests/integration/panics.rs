@@ -15,7 +15,7 @@ use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::log::{Level, Log};
-use lighty_core::module::{Hooks, Module, ModuleList, Step};
+use lighty_core::module::{Hooks, Module, ModuleList, Step, Traits};
 use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Generation, Machine, Settings, Tunnel};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
@@ -49,8 +49,8 @@ impl Module for Bomb {
         "mod_bomb"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { physical: true, done: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<Settings>> {

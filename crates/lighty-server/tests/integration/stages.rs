@@ -9,7 +9,7 @@ use std::time::Duration;
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::exchange::stage::Stage;
 use lighty_core::log::{Level, Log};
-use lighty_core::module::{Hooks, Module, ModuleList};
+use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Generation, Machine, Settings};
 use lighty_io::clock::Clock;
@@ -44,8 +44,8 @@ impl Module for Recorder {
         "mod_recorder"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { done: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<Settings>> {
@@ -111,10 +111,9 @@ fn generation(text: &str, engine: &FileEngine, recorder: Recorder) -> Rc<Generat
     let naming = upstreams.name(&[]).expect("no upstream");
     let shared = Shared::new(clock.unix_s(), naming).expect("a thread");
     let built_in = modules::instances(&config, &shared, &WorkerProxy::new(upstreams));
-    let mut all: Vec<Rc<dyn Module>> = built_in.iter().cloned().collect();
-    all.push(Rc::new(recorder));
+    let modules = built_in.followed_by(&[Rc::new(recorder)]);
     let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
-    Rc::new(Generation::new(machine, config, ModuleList::new(all)))
+    Rc::new(Generation::new(machine, config, modules))
 }
 
 fn worker(text: &str, recorder: Recorder) -> (Rc<Worker>, BoundSocket) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::log::{Level, Log};
-use lighty_core::module::{Hooks, Module, ModuleList, Step};
+use lighty_core::module::{Hooks, Module, ModuleList, Step, Traits};
 use lighty_core::{Exchange, Generation, Machine, Settings};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
@@ -44,8 +44,8 @@ impl Module for Teller {
         "mod_teller"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { physical: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<Settings>> {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
+use lighty_core::module::Traits;
 use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Hooks, Module, Step};
 
 /// A planted bug.
@@ -61,8 +62,8 @@ impl Module for Saboteur {
         "saboteur"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { filter: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { filter: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<lighty_core::Settings>> {

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use lighty_core::module::Traits;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 
 use super::rng::Rng;
@@ -157,8 +158,8 @@ impl Module for Observer {
         "simulation"
     }
 
-    fn hooks(&self) -> Hooks {
-        Hooks { done: true, ..Hooks::default() }
+    fn traits(&self) -> Traits {
+        Hooks { done: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<lighty_core::Settings>> {

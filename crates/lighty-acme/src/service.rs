@@ -182,10 +182,11 @@ impl Keeper {
             self.remove_leftovers();
             let demand = self.on_demand.demand.clone();
             tokio::select! {
+                biased;
                 () = shared.changed.notified() => self.rests = None,
-                () = demand.wanted() => {}
-                () = self.on_demand.answered() => {}
                 Some(done) = self.orders.join_next_with_id() => self.take(done),
+                () = self.on_demand.answered() => {}
+                () = demand.wanted() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }

@@ -152,6 +152,7 @@ impl FileEngine {
             ..pool.limits()
         });
         let (ring, report) = choose(choice, &limits)?;
+        // Bounded: an operation under way sends one report.
         let (done, landed) = unbounded_channel();
         let openat2 = resolve::has_openat2() && !limits.plain_open;
         let inner = Rc::new(FileEngineInner {

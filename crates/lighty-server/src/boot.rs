@@ -122,6 +122,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let connections_max = reload::connections(&server, fds, workers);
     let plan = Plan { number: 0, config, shared, connections_max };
     let (plans, plan) = watch::channel(Arc::new(plan));
+    // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
     let (logged, named) = (log.clone(), Arc::clone(&upstreams));
     let worker_setup = WorkerSetup {

@@ -280,6 +280,7 @@ fn start_thread(
     options: Arc<ResolveOptions>,
     files: lookup::Files,
 ) -> io::Result<mpsc::UnboundedSender<ResolverJob>> {
+    // Bounded: a look-up holds a permit, and a name has one watch.
     let (sender, jobs) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     threads::start("resolver", None, move || {

@@ -106,6 +106,7 @@ async fn keep(
     let stderr = child.stderr.take();
     let ending = async {
         let released = tokio::select! {
+            biased;
             released = &mut bond.released => released,
             exit = child.ended() => {
                 // Its output may not be read yet, and its children may still write.

@@ -66,6 +66,7 @@ impl Care {
 
 impl Supervisor {
     pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
+        // Orders come from the start and from reloads, a few for each.
         let (orders, taken) = unbounded_channel();
         let error_log = log.clone();
         let body = move || {

@@ -127,6 +127,7 @@ pub(super) fn wait_for_end(
     runtime.block_on(async {
         loop {
             let met = tokio::select! {
+                biased;
                 signal = signals.next() => match signal {
                     Signal::Reload => main.reload(&mut signals).await,
                     other => Some(other),
@@ -254,7 +255,7 @@ async fn graceful(
         }
         let tick = tokio::time::sleep(Duration::from_millis(50));
         let again = tokio::select! {
-            () = tick => false,
+            biased;
             signal = signals.next() => match signal {
                 Signal::Stop | Signal::GracefulStop => true,
                 other => {
@@ -266,6 +267,7 @@ async fn graceful(
                 reload::decline(caller, STOPPING).await;
                 false
             }
+            () = tick => false,
         };
         if again || late {
             running.orders.send_modify(|order| order.command = Command::Stop);

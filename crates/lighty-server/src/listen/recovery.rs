@@ -76,8 +76,9 @@ impl ListenerRecovery {
         self.0 += 1;
         if self.0 > 1 {
             tokio::select! {
-                () = sleep(MEND_PAUSE) => {}
+                biased;
                 () = worker.stops() => return Err(io::Error::other("the server stops")),
+                () = sleep(MEND_PAUSE) => {}
             }
         }
         Ok(())

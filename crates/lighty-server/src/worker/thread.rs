@@ -163,12 +163,14 @@ async fn obey(setup: &mut Setup, started: Started) {
             Command::Drain => {
                 worker.stop();
                 tokio::select! {
-                    () = drain(worker, started.accepting) => return,
+                    biased;
                     _ = setup.order.wait_for(|order| order.command == Command::Stop) => return,
+                    () = drain(worker, started.accepting) => return,
                 }
             }
         }
         tokio::select! {
+            biased;
             changed = setup.order.changed() => if changed.is_err() { return },
             Ok(()) = setup.plans.changed() => swap(setup, &started),
         }

@@ -225,6 +225,34 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-server/src/one.rs", "use std::fs;"),
         ],
     },
+    // Connections and listeners come from the I/O layer, which a simulation replaces.
+    Rule {
+        name: "features open no sockets",
+        find: opened_sockets,
+        planted: &[
+            ("crates/lighty-core/src/one.rs", "use tokio::net::TcpListener as Listener;"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { std::net::TcpStream::connect(a); }"),
+            ("crates/lighty-lua/src/one.rs", "use std::os::unix::net::UnixStream;"),
+        ],
+        fine: &[
+            ("crates/lighty-proxy/src/one.rs", "use std::net::SocketAddr;"),
+            ("crates/lighty-proxy/src/one_tests.rs", "use std::net::TcpStream;"),
+            ("crates/lighty-io/src/one.rs", "use tokio::net::TcpStream;"),
+        ],
+    },
+    // One owner per socket: a write elsewhere would mix bytes into a message.
+    Rule {
+        name: "only a socket's owner writes to it",
+        find: socket_writes,
+        planted: &[
+            ("crates/lighty-server/src/one.rs", "fn f() { stream.try_write(b\"a\"); }"),
+            ("crates/lighty-modules/src/one.rs", "fn f() { Stream::try_write_vectored(a, b); }"),
+        ],
+        fine: &[
+            ("crates/lighty-server/src/conn/h2/turn.rs", "fn f() { stream.try_write(b\"a\"); }"),
+            ("crates/lighty-io/src/one.rs", "fn f() { stream.try_write(b\"a\"); }"),
+        ],
+    },
 ];
 
 /// Files that may read the machine's clocks: a worker's clock, timeouts of threads without a loop,
@@ -274,6 +302,36 @@ fn opened_files(source: &Source) -> Vec<Violation> {
         return Vec::new();
     }
     named(source, &["std::fs", "fs::File"])
+}
+
+/// Files that own a socket, or an end of a relayed stream, and write to it.
+const WRITERS: &[&str] = &[
+    "crates/lighty-proxy/src/connect/dial.rs",
+    "crates/lighty-proxy/src/connect/h2/backend_stream.rs",
+    "crates/lighty-proxy/src/connect/h2/driver.rs",
+    "crates/lighty-proxy/src/serve/upstream_call.rs",
+    "crates/lighty-proxy/src/upstream/health/http2_checks.rs",
+    "crates/lighty-server/src/conn/h1/input.rs",
+    "crates/lighty-server/src/conn/h1/output.rs",
+    "crates/lighty-server/src/conn/h2/turn.rs",
+];
+
+fn socket_writes(source: &Source) -> Vec<Violation> {
+    let path = source.file.path.as_str();
+    // The programs beside the server have connections of their own.
+    let has_own = ["lighty-io", "lighty-programs"].contains(&source.file.crate_name());
+    if has_own || WRITERS.contains(&path) || source.file.is_test() {
+        return Vec::new();
+    }
+    named(source, &["try_write", "try_write_vectored"])
+}
+
+fn opened_sockets(source: &Source) -> Vec<Violation> {
+    let crates = ["lighty-core", "lighty-modules", "lighty-proxy", "lighty-lua"];
+    if !crates.contains(&source.file.crate_name()) || source.file.is_test() {
+        return Vec::new();
+    }
+    named(source, &["tokio::net", "TcpStream", "TcpListener", "UnixStream", "UnixListener"])
 }
 
 /// Uses of one of `paths` in the source, alone or as a part of a path.

@@ -28,6 +28,14 @@ pub(super) fn line(span: Span) -> usize {
 }
 
 impl Reader {
+    fn add_select(&mut self, node: &syn::Macro) {
+        let is_select = node.path.segments.last().is_some_and(|name| name.ident == "select");
+        let first = node.tokens.clone().into_iter().next().map(|token| token.to_string());
+        if is_select && first.as_deref() != Some("biased") {
+            self.facts.random_selects.push(line(node.bang_token.spans[0]));
+        }
+    }
+
     /// Forgets after a node that it was behind `#[cfg(test)]`: a visit begins with the attributes.
     fn scoped(&mut self, visit: impl FnOnce(&mut Self)) {
         let outside = self.is_test;
@@ -190,6 +198,7 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_macro(&mut self, node: &'ast syn::Macro) {
         if !self.is_test {
             self.add_squeezed(&node.tokens, node.bang_token.spans[0]);
+            self.add_select(node);
         }
         visit::visit_macro(self, node);
     }

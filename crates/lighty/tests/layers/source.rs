@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) unsafe_code: Vec<usize>,
     /// Signatures and aliases with a `Result<_, String>`.
     pub(super) text_errors: Vec<usize>,
+    /// `select!`s that poll their branches in random order.
+    pub(super) random_selects: Vec<usize>,
     /// Comparisons with the name of a feature.
     pub(super) feature_names: Vec<usize>,
     /// Lines of doc comments, tests included.

@@ -91,6 +91,24 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-core/src/one.rs", "#[cfg(test)] pub use two::*;"),
         ],
     },
+    // A simulation repeats a run only if every wait polls in a fixed order.
+    Rule {
+        name: "waits for several events poll them in a fixed order",
+        find: random_selects,
+        planted: &[
+            ("crates/lighty-server/src/one.rs", "fn f() { tokio::select! { a = b => c } }"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { select!(a = biased => c); }"),
+        ],
+        fine: &[
+            ("crates/lighty-server/src/one.rs", "fn f() { tokio::select! { biased; a = b => c } }"),
+            ("crates/lighty-programs/src/one.rs", "fn f() { tokio::select! { a = b => c } }"),
+            ("crates/lighty-io/src/one/tests.rs", "fn f() { tokio::select! { a = b => c } }"),
+            (
+                "crates/lighty-io/src/one.rs",
+                "#[cfg(test)] fn f() { tokio::select! { a = b => c } }",
+            ),
+        ],
+    },
     // Responses and modules state their own properties.
     Rule {
         name: "nothing is decided by a feature's name",
@@ -178,6 +196,14 @@ fn text_errors(source: &Source) -> Vec<Violation> {
 
 fn glob_exports(source: &Source) -> Vec<Violation> {
     violations(&source.facts.glob_exports, "pub use ::*")
+}
+
+fn random_selects(source: &Source) -> Vec<Violation> {
+    // The programs beside the server are no part of a simulation.
+    if source.file.crate_name() == "lighty-programs" || source.file.is_test() {
+        return Vec::new();
+    }
+    violations(&source.facts.random_selects, "select! without `biased`")
 }
 
 fn feature_names(source: &Source) -> Vec<Violation> {

@@ -30,12 +30,13 @@ pub(super) async fn follow(
     }
     loop {
         let news = tokio::select! {
-            news = names.news() => news,
+            biased;
             () = upstream.retired() => return,
             () = upstream.wants_refresh() => {
                 names.refresh();
                 continue;
             }
+            news = names.news() => news,
         };
         if let Some(list) = names.changed() {
             upstream.set_addresses(list.into_iter().map(|a| of_named(a, &upstream.spec)).collect());

@@ -52,6 +52,7 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         let (why, is_done) = match child {
             Err(error) => (error.to_string(), false),
             Ok(child) => tokio::select! {
+                biased;
                 ended = run(&group, &child, alive_after_ms) => match ended {
                     Ok(exit) => {
                         (format!("process {} ended: {exit}", child.id()), exit == Exit::Code(0))

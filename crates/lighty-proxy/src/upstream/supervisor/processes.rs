@@ -261,6 +261,7 @@ impl Group {
                 }
             };
             tokio::select! {
+                biased;
                 _ = wanted.wait_for(Option::is_none) => return,
                 () = looks_again => {}
             }

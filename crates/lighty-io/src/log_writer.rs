@@ -404,7 +404,7 @@ impl SharedLog {
             let Some(mut sink) = lock(&given).take() else { return };
             // This is the log's only writer, so a panic must not end it.
             while panics::caught_in(|| shared.write_until_stopped(&mut sink)).is_err() {
-                std::thread::sleep(panics::REST);
+                std::thread::sleep(panics::RESTART_PAUSE);
             }
         });
         if started.is_err() {
@@ -450,7 +450,7 @@ impl SharedLog {
             if order.stop {
                 return;
             }
-            self.rest(control);
+            self.await_lines(control);
         }
     }
 
@@ -484,7 +484,7 @@ impl SharedLog {
     }
 
     /// Collects lines for a while; if none came, sleeps until signalled.
-    fn rest(&self, control: MutexGuard<'_, Control>) {
+    fn await_lines(&self, control: MutexGuard<'_, Control>) {
         let gather = Duration::from_millis(GATHER_MS);
         let idle = |control: &mut Control| !control.is_urgent();
         let (control, _) = unpoisoned(self.wake.wait_timeout_while(control, gather, idle));

@@ -345,7 +345,7 @@ impl Auth {
             }
             Verdict::Wrong { name } => {
                 if own.delay {
-                    rest(ex).await;
+                    delay(ex).await;
                 }
                 let message = format!("user {}", shown(&name));
                 // Password guessing is always logged, even in a quiet subrequest.
@@ -626,7 +626,7 @@ fn shown(name: &[u8]) -> String {
 }
 
 /// Waits [`DELAY`], unless the client disconnects first.
-async fn rest(ex: &mut Exchange) {
+async fn delay(ex: &mut Exchange) {
     let span = ex.begin_span(Span::Delay);
     tokio::select! {
         biased;

@@ -308,7 +308,7 @@ async fn serve(
             })),
             ResolverJob::Watch(task) => drop(tokio::spawn(async move {
                 while let Err(panicked) = panics::catch(task.run(&asker)).await {
-                    keep::rest("resolver", &panicked).await;
+                    keep::pause_after("resolver", &panicked).await;
                 }
             })),
         }

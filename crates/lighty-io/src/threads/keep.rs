@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tokio::task::JoinHandle;
 
-use super::panics::{Panicked, REST, catch};
+use super::panics::{Panicked, RESTART_PAUSE, catch};
 use crate::log_writer;
 
 /// Spawns a task of this thread that others depend on, and restarts it after a panic.
@@ -14,15 +14,15 @@ where
 {
     tokio::task::spawn_local(async move {
         while let Err(panicked) = catch(begin()).await {
-            rest(name, &panicked).await;
+            pause_after(name, &panicked).await;
         }
     })
 }
 
 /// Reports that a task is restarted after a panic, and pauses before that.
-pub async fn rest(name: &str, Panicked(text): &Panicked) {
+pub async fn pause_after(name: &str, Panicked(text): &Panicked) {
     log_writer::report(&format!("task \"{name}\" begins again after a panic at {text}"));
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(RESTART_PAUSE).await;
 }
 
 #[cfg(test)]

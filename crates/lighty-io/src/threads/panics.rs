@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Pause before a task is restarted after a panic.
-pub const REST: Duration = Duration::from_millis(100);
+pub const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// Location and message of the latest panic of this thread.

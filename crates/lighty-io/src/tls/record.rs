@@ -161,7 +161,7 @@ impl DirectionKey {
         }
     }
 
-    fn rest(&mut self) {
+    fn release_buffers(&mut self) {
         if let Context::Ready(context) = &self.context {
             self.context = Context::Resting(context.algorithm());
         }
@@ -206,8 +206,8 @@ impl Sealer {
     }
 
     /// Frees everything but the key, until the next record.
-    pub(crate) fn rest(&mut self) {
-        self.key.rest();
+    pub(crate) fn release_buffers(&mut self) {
+        self.key.release_buffers();
     }
 
     /// Maximum number of records for a key of this suite.
@@ -291,8 +291,8 @@ impl Opener {
     }
 
     /// Frees everything but the key, until the next record.
-    pub(crate) fn rest(&mut self) {
-        self.key.rest();
+    pub(crate) fn release_buffers(&mut self) {
+        self.key.release_buffers();
     }
 
     /// Opens a complete record, header included, in place.

@@ -514,13 +514,13 @@ async fn a_connection_goes_on_after_a_rest_with_every_suite() {
         for _ in 0..3 {
             ours.readable().await.expect("readable");
             assert_eq!(ours.read(&mut [0; 1]).await.expect("read"), 1);
-            ours.rest();
+            ours.release_buffers();
             assert!(!ours.is_resting(), "the rest of what has arrived is not read yet");
             assert_eq!(ours.read(&mut [0; 4]).await.expect("read"), 3);
-            ours.rest();
+            ours.release_buffers();
             assert!(ours.is_resting());
             write_all(&ours, b"pong").await;
-            ours.rest();
+            ours.release_buffers();
         }
         dialled.join().expect("a client");
     }

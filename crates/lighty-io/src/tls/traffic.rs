@@ -547,10 +547,10 @@ impl Traffic {
     /// Frees everything but the keys, until the next record. For connections that are idle for
     /// long, because the next record then takes a microsecond more. Does nothing while a record is
     /// in progress.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_buffers(&mut self) {
         if self.input.bytes.is_empty() && self.output.sealed.is_none() {
-            self.sealer.rest();
-            self.opener.rest();
+            self.sealer.release_buffers();
+            self.opener.release_buffers();
         }
     }
 }

@@ -45,9 +45,9 @@ impl Stream {
 
     /// Frees the parts of an idle connection's TLS state that can be recreated. For connections
     /// that are idle for long, because the next record takes longer.
-    pub fn rest(&self) {
+    pub fn release_buffers(&self) {
         if let Some(tls) = &self.tls {
-            tls.0.borrow_mut().rest();
+            tls.0.borrow_mut().release_buffers();
         }
     }
 

@@ -40,7 +40,7 @@ const READ_BYTES_MAX: usize = 256 * 1024;
 
 /// After the program has exited, the response ends when its children are silent for this many
 /// milliseconds: they may hold the output open.
-const REST_MS: u64 = 1_000;
+const SILENCE_MS: u64 = 1_000;
 
 /// Time to wait for the exit status after the end of the output, in milliseconds. The status
 /// shows whether the output is complete. Few programs close their output and keep running.
@@ -220,7 +220,7 @@ impl Talk {
         }
         let has_ended = |guard: &mut ChildGuard| guard.poll_ended(cx).is_ready();
         if self.guard.as_mut().is_some_and(has_ended) {
-            return self.poll_rest(cx).map(|()| Ok(0));
+            return self.poll_silence(cx).map(|()| Ok(0));
         }
         self.poll_limit(turn, cx).map(Err)
     }
@@ -321,15 +321,15 @@ impl Talk {
     }
 
     /// After the program's exit: ready when its children have been silent for long enough.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let EndWait::Children { since_ms } = self.end else {
             self.end = EndWait::Children { since_ms: self.clock.mono_ms() };
             // It was set for a longer time.
             self.alarm = None;
-            return self.poll_rest(cx);
+            return self.poll_silence(cx);
         };
         let since_ms = self.moved_ms.max(since_ms);
-        self.poll_due(since_ms.saturating_add(REST_MS), cx)
+        self.poll_due(since_ms.saturating_add(SILENCE_MS), cx)
     }
 
     fn poll_due(&mut self, due_ms: u64, cx: &mut Context<'_>) -> Poll<()> {

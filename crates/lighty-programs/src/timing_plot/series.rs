@@ -14,7 +14,7 @@ const STAGES_MAX: usize = 32;
 const OUTSIDE: [&str; 4] = ["accept", "tls", "tunnel", "delay"];
 
 /// Name of the stage that collects all further ones.
-const REST: &str = "others";
+const RESTART_PAUSE: &str = "others";
 
 /// The times of many requests.
 pub(super) struct Series {
@@ -60,7 +60,7 @@ impl Series {
     }
 
     fn stage(&mut self, name: &str) -> usize {
-        let name = if self.stages.len() < STAGES_MAX { name } else { REST };
+        let name = if self.stages.len() < STAGES_MAX { name } else { RESTART_PAUSE };
         if let Some(at) = self.stages.iter().position(|known| known == name) {
             return at;
         }
@@ -155,6 +155,6 @@ mod tests {
             series.add(&times(0, &"x".repeat(nth + 1), 1));
         }
         assert_eq!(series.stages.len(), STAGES_MAX + 1);
-        assert_eq!(series.stages.last().map(String::as_str), Some(REST));
+        assert_eq!(series.stages.last().map(String::as_str), Some(RESTART_PAUSE));
     }
 }

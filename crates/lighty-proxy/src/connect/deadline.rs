@@ -96,7 +96,7 @@ impl Alarm {
     }
 
     /// Cancels the timeout.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         self.at_ms = u64::MAX;
         if let Some(key) = self.key.take() {
             let mut list = self.deadlines.list.borrow_mut();
@@ -133,7 +133,7 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.rest();
+        self.cancel();
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) const SWEEP_MS: u64 = 1_000;
 pub struct ConnPermit {
     pub upstream: Arc<Upstream>,
     pub address: Arc<Address>,
-    resting: bool,
+    is_idle: bool,
 }
 
 impl ConnPermit {
@@ -42,7 +42,7 @@ impl ConnPermit {
         address.try_open().then(|| ConnPermit {
             upstream: Arc::clone(upstream),
             address: Arc::clone(address),
-            resting: false,
+            is_idle: false,
         })
     }
 
@@ -54,17 +54,17 @@ impl ConnPermit {
         }
     }
 
-    fn rest(&mut self) -> MayIdle {
-        let rest = self.address.queue.become_idle(self.address.first_byte_us());
-        if rest != MayIdle::No {
-            self.resting = true;
+    fn go_idle(&mut self) -> MayIdle {
+        let may_idle = self.address.queue.become_idle(self.address.first_byte_us());
+        if may_idle != MayIdle::No {
+            self.is_idle = true;
             self.address.become_idle();
         }
-        rest
+        may_idle
     }
 
     fn wake(&mut self) {
-        self.resting = false;
+        self.is_idle = false;
         self.address.queue.leave_idle();
         self.address.leave_idle();
     }
@@ -72,7 +72,7 @@ impl ConnPermit {
 
 impl Drop for ConnPermit {
     fn drop(&mut self) {
-        if self.resting {
+        if self.is_idle {
             self.wake();
         }
         self.address.closed();
@@ -242,7 +242,7 @@ impl Pool {
     /// True if this worker has an idle connection to the address.
     pub fn has(&self, address: &Address) -> bool {
         address.idle() > 0
-            && self.idle.borrow().get(&address.id).is_some_and(|resting| !resting.is_empty())
+            && self.idle.borrow().get(&address.id).is_some_and(|is_idle| !is_idle.is_empty())
     }
 
     /// Takes the most recently used idle connection that is still alive, unless it has been idle
@@ -268,8 +268,8 @@ impl Pool {
     /// Closes the connection that has been idle longest. Returns its permit.
     pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
         let mut idle = self.idle.borrow_mut();
-        let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
-        let mut permit = resting.remove(0).permit;
+        let is_idle = idle.get_mut(&address.id).filter(|is_idle| !is_idle.is_empty())?;
+        let mut permit = is_idle.remove(0).permit;
         permit.wake();
         Some(permit)
     }
@@ -309,7 +309,7 @@ impl Pool {
         if !connection.standing.as_ref().is_some_and(Standing::holds) {
             return;
         }
-        match connection.permit.rest() {
+        match connection.permit.go_idle() {
             MayIdle::Yes => {}
             MayIdle::InDoubt => self.watch(&connection.permit),
             MayIdle::No => return,
@@ -329,7 +329,7 @@ impl Pool {
     pub fn sweep(&self, now_ms: u64) {
         let mut ended = Vec::new();
         let mut idle = self.idle.borrow_mut();
-        for resting in idle.values_mut() {
+        for is_idle in idle.values_mut() {
             let mut restarts = false;
             let is_over = |c: &mut Connection| {
                 let has_ended = !c.stream.is_idle_alive();
@@ -343,12 +343,12 @@ impl Pool {
                     || c.permit.address.is_gone()
             };
             let first = ended.len();
-            ended.extend(resting.extract_if(.., is_over));
+            ended.extend(is_idle.extract_if(.., is_over));
             if let Some(one) = ended[first..].first().filter(|_| restarts) {
                 one.permit.address.queue.end_idle();
             }
         }
-        idle.retain(|_, resting| !resting.is_empty());
+        idle.retain(|_, is_idle| !is_idle.is_empty());
         drop(idle);
         ended.sort_by_key(order);
         // Dropped after the borrow: a freed permit may wake a request of this worker.
@@ -358,13 +358,13 @@ impl Pool {
     /// Closes idle connections that requests may be waiting behind.
     pub fn end_surplus(&self) {
         let mut ended = Vec::new();
-        for resting in self.idle.borrow_mut().values_mut() {
+        for is_idle in self.idle.borrow_mut().values_mut() {
             let has_surplus = |c: &Connection| c.permit.address.queue.has_surplus();
-            while resting.first().is_some_and(has_surplus) {
-                if !resting[0].permit.address.queue.claim_surplus() {
+            while is_idle.first().is_some_and(has_surplus) {
+                if !is_idle[0].permit.address.queue.claim_surplus() {
                     break;
                 }
-                ended.push(resting.remove(0));
+                ended.push(is_idle.remove(0));
             }
         }
         ended.sort_by_key(order);
@@ -376,12 +376,12 @@ impl Pool {
     pub fn reclaim(&self, backlog: &Arc<Backlog>) {
         let mut idle = self.idle.borrow_mut();
         let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);
-        let candidates = idle.values_mut().filter_map(|resting| {
-            let at = resting.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
-            Some((resting, at))
+        let candidates = idle.values_mut().filter_map(|is_idle| {
+            let at = is_idle.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
+            Some((is_idle, at))
         });
-        let first = candidates.min_by_key(|(resting, at)| order(&resting[*at]));
-        let found = first.map(|(resting, at)| resting.remove(at));
+        let first = candidates.min_by_key(|(is_idle, at)| order(&is_idle[*at]));
+        let found = first.map(|(is_idle, at)| is_idle.remove(at));
         drop(idle);
         drop(found);
     }

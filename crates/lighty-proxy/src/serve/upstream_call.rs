@@ -131,7 +131,7 @@ enum Busy {
 enum Limit {
     /// A moment at which the silence of the backend is judged. After the first one, the client is
     /// watched.
-    Patience { rest_ms: u64, is_first: bool },
+    Patience { remaining_ms: u64, is_first: bool },
     /// The end of the timeout.
     Timeout,
 }
@@ -208,7 +208,7 @@ impl UpstreamCall {
         self.waits = Waits::Client;
         self.backend = BodyHandling::Reads;
         self.watch = ClientWatch::GoneOrHalfClosed;
-        self.alarm.rest();
+        self.alarm.cancel();
     }
 
     /// Returns the session, the rewritten head, and the buffer that the session writes the request
@@ -520,7 +520,7 @@ impl UpstreamCall {
                 return Poll::Ready(CallFailure::Gone(fault));
             }
             ready!(self.alarm.poll(cx));
-            let Limit::Patience { rest_ms, .. } = self.limit else {
+            let Limit::Patience { remaining_ms, .. } = self.limit else {
                 return Poll::Ready(self.too_late());
             };
             let silence = silent.map_or(Silence::Waits, |connection| self.hear_silence(connection));
@@ -531,13 +531,14 @@ impl UpstreamCall {
                     let fault = FaultReport::new(Fault::BackendClosed, message);
                     return Poll::Ready(CallFailure::Backend { fault, silent: true });
                 }
-                Silence::AsksAgain { after_ms } if rest_ms > after_ms => {
-                    self.limit = Limit::Patience { rest_ms: rest_ms - after_ms, is_first: false };
+                Silence::AsksAgain { after_ms } if remaining_ms > after_ms => {
+                    self.limit =
+                        Limit::Patience { remaining_ms: remaining_ms - after_ms, is_first: false };
                     self.alarm.set(after_ms);
                 }
                 Silence::AsksAgain { .. } | Silence::Waits => {
                     self.limit = Limit::Timeout;
-                    self.alarm.set(rest_ms);
+                    self.alarm.set(remaining_ms);
                 }
             }
         }
@@ -571,7 +572,7 @@ impl UpstreamCall {
         let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
         self.limit = match whole_ms.saturating_sub(PATIENCE_MS) {
             0 => Limit::Timeout,
-            rest_ms => Limit::Patience { rest_ms, is_first: true },
+            remaining_ms => Limit::Patience { remaining_ms, is_first: true },
         };
         self.alarm.set(whole_ms.min(PATIENCE_MS));
     }

@@ -8,7 +8,7 @@ use lighty_core::pipeline::{self, Attempt};
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, FaultReport};
 
-use super::sink::{Protocol, Rest, Sink};
+use super::sink::{Protocol, Remainder, Sink};
 use super::stream::RequestStream;
 use crate::worker::conn_table::{ConnLimits, StreamLimits};
 
@@ -19,7 +19,7 @@ pub(super) enum Driven {
     /// The response has to wait: continue with [`drive_on`].
     Response(Attempt),
     /// The client's windows or socket are full; the remainder is left to send.
-    Rest(Rest),
+    Remainder(Remainder),
 }
 
 /// Serves the exchange whose head `io` has received, until something has to wait.
@@ -44,12 +44,12 @@ pub(super) fn try_drive(
 #[inline(always)]
 fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
     let sent = match sink.try_send(on, ex) {
-        Ok(Rest::Nothing) => {
+        Ok(Remainder::Nothing) => {
             let now_us = ex.machine.clock.mono_us();
             ex.stages.enter_all([Stage::FirstByteOut, Stage::LastByteOut], now_us);
             Ok(())
         }
-        Ok(rest) => return Driven::Rest(rest),
+        Ok(remainder) => return Driven::Remainder(remainder),
         Err(error) => Err(error),
     };
     Driven::Finished { is_whole: finish(on, ex, sink, sent) }
@@ -75,7 +75,9 @@ pub(super) fn drive_on(
                     pipeline::respond_from(ex, attempt).await;
                     try_send(on, ex, &mut io.sink())
                 }
-                Driven::Rest(rest) => return Box::pin(send_rest(rest, on, ex, io)).await,
+                Driven::Remainder(remainder) => {
+                    return Box::pin(send_remainder(remainder, on, ex, io)).await;
+                }
             };
         }
     }
@@ -94,19 +96,19 @@ pub(super) async fn respond(
 
 /// Sends the remainder that the first attempt left, at the client's pace, and finishes the
 /// exchange. Returns whether all was sent.
-pub(super) async fn send_rest(
-    rest: Rest,
+pub(super) async fn send_remainder(
+    remainder: Remainder,
     on: RequestStream<'_>,
     ex: &mut Exchange,
     io: &mut impl Protocol,
 ) -> bool {
     on.enter(Stage::FirstByteOut, &mut ex.stages);
-    let sent = io.send_rest(rest, on, ex).await;
-    end_rest(on, ex, &mut io.sink(), sent)
+    let sent = io.send_remainder(remainder, on, ex).await;
+    end_remainder(on, ex, &mut io.sink(), sent)
 }
 
 /// Finishes the exchange after its remainder was sent or failed. Returns whether it was sent.
-pub(super) fn end_rest(
+pub(super) fn end_remainder(
     on: RequestStream<'_>,
     ex: &mut Exchange,
     sink: &mut Sink<'_>,
@@ -128,7 +130,7 @@ pub(super) async fn send_last(
     match try_send_last(on, ex, io).await {
         Driven::Finished { is_whole } => is_whole,
         Driven::Response(_) => false,
-        Driven::Rest(rest) => send_rest(rest, on, ex, io).await,
+        Driven::Remainder(remainder) => send_remainder(remainder, on, ex, io).await,
     }
 }
 
@@ -264,5 +266,5 @@ fn conclude(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
     pipeline::finish(ex);
     ex.clear();
     sink.clear();
-    on.entry.rest();
+    on.entry.go_idle();
 }

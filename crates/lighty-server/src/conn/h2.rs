@@ -50,7 +50,7 @@ use self::shared::{H2Shared, StreamRef};
 use self::tasks::Tasks;
 use self::waiting::Waiting;
 use super::driver::{self, Driven};
-use super::sink::{Rest, Sink};
+use super::sink::{Remainder, Sink};
 use super::stream::RequestStream;
 use super::{Conn, End, request_head};
 use crate::worker::conn_table::RequestSummary;
@@ -137,7 +137,7 @@ enum Step {
     Done(Done),
     /// The client has no room. The remainder becomes a task of its own: it is smaller, and a client
     /// may leave many of them waiting.
-    Rest(StreamRef, Box<H2Exchange>, Rest),
+    Remainder(StreamRef, Box<H2Exchange>, Remainder),
 }
 
 /// Serves a connection, whose first bytes are the preface, until it ends. Not an async fn: that
@@ -190,7 +190,7 @@ impl<'c> H2Conn<'c> {
                 self.time_writes(false);
                 return Poll::Ready(end);
             }
-            if !has_moved && !self.rest(cx) {
+            if !has_moved && !self.await_progress(cx) {
                 // A blocked connection writes only when its socket has room.
                 if !self.is_blocked {
                     self.shared.borrow_mut().end_poll(cx.waker());
@@ -219,8 +219,8 @@ impl<'c> H2Conn<'c> {
         while let Some(step) = self.tasks.poll_next() {
             let done = match step {
                 Step::Done(done) => done,
-                Step::Rest(at, h2, rest) => {
-                    self.spawn_rest(at, h2, rest);
+                Step::Remainder(at, h2, remainder) => {
+                    self.spawn_remainder(at, h2, remainder);
                     continue;
                 }
             };
@@ -260,9 +260,9 @@ impl<'c> H2Conn<'c> {
                 self.end_stream(Done { at, exchange: Some(h2), is_whole });
             }
             Ok(Driven::Response(attempt)) => self.spawn(at, h2, Work::Response(attempt)),
-            Ok(Driven::Rest(rest)) => {
+            Ok(Driven::Remainder(remainder)) => {
                 self.watch(&at, &h2);
-                self.spawn_rest(at, h2, rest);
+                self.spawn_remainder(at, h2, remainder);
             }
             Err(panicked) => self.spawn(at, h2, Work::Panicked(panicked)),
         }
@@ -281,11 +281,11 @@ impl<'c> H2Conn<'c> {
     }
 
     /// Spawns the task that sends the remainder for which the client has no room.
-    fn spawn_rest(&mut self, at: StreamRef, h2: Box<H2Exchange>, rest: Rest) {
+    fn spawn_remainder(&mut self, at: StreamRef, h2: Box<H2Exchange>, remainder: Remainder) {
         let slot = at.key.slot();
-        match rest {
-            Rest::Queue => self.tasks.spawn(slot, Waiting::new(self.conn, at, h2)),
-            rest => self.tasks.spawn(slot, send_rest(self.conn, at, h2, rest)),
+        match remainder {
+            Remainder::Queue => self.tasks.spawn(slot, Waiting::new(self.conn, at, h2)),
+            remainder => self.tasks.spawn(slot, send_remainder(self.conn, at, h2, remainder)),
         }
     }
 
@@ -336,7 +336,7 @@ async fn serve_stream(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, work:
         work => match panics::catch(go_on(conn, &mut h2, work)).await {
             Ok(Driven::Finished { is_whole }) => return done(at, h2, is_whole),
             Ok(Driven::Response(_)) => return done(at, h2, false),
-            Ok(Driven::Rest(rest)) => return Step::Rest(at, h2, rest),
+            Ok(Driven::Remainder(remainder)) => return Step::Remainder(at, h2, remainder),
             Err(panicked) => panicked,
         },
     };
@@ -414,11 +414,16 @@ async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
     has_ended
 }
 
-async fn send_rest(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, rest: Rest) -> Step {
+async fn send_remainder(
+    conn: &Conn,
+    at: StreamRef,
+    mut h2: Box<H2Exchange>,
+    remainder: Remainder,
+) -> Step {
     let sent = {
         let H2Exchange { exchange, io, entry } = &mut *h2;
         let on = RequestStream { conn, entry };
-        panics::catch(driver::send_rest(rest, on, exchange, io)).await
+        panics::catch(driver::send_remainder(remainder, on, exchange, io)).await
     };
     match sent {
         Ok(is_whole) => done(at, h2, is_whole),
@@ -479,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_waits_is_small() {
-        assert!(future_bytes::<_, _, _, Rest, _>(send_rest) <= WAITING_BYTES_MAX);
+        assert!(future_bytes::<_, _, _, Remainder, _>(send_remainder) <= WAITING_BYTES_MAX);
         assert!(future_bytes::<_, _, _, Work, _>(serve_stream) <= WAITING_BYTES_MAX);
         // Each fits a block of the allocator; the next larger blocks have 128 bytes and 8 more.
         assert!(size_of::<exchange::AwayH2>() <= 896, "{}", size_of::<exchange::AwayH2>());

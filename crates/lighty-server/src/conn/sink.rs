@@ -21,9 +21,9 @@ pub(crate) trait Protocol {
     fn sink(&mut self) -> Sink<'_>;
 
     /// Sends the remainder that [`Sink::try_send`] left.
-    fn send_rest(
+    fn send_remainder(
         &mut self,
-        rest: Rest,
+        remainder: Remainder,
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> impl Future<Output = io::Result<()>>;
@@ -35,13 +35,13 @@ impl Protocol for H1Io {
         Sink::H1(self)
     }
 
-    fn send_rest(
+    fn send_remainder(
         &mut self,
-        rest: Rest,
+        remainder: Remainder,
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> impl Future<Output = io::Result<()>> {
-        self.send_rest(rest, on, ex)
+        self.send_remainder(remainder, on, ex)
     }
 }
 
@@ -51,18 +51,18 @@ impl Protocol for H2Io {
         Sink::H2(self)
     }
 
-    fn send_rest(
+    fn send_remainder(
         &mut self,
-        rest: Rest,
+        remainder: Remainder,
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> impl Future<Output = io::Result<()>> {
-        self.send_rest(rest, on, ex)
+        self.send_remainder(remainder, on, ex)
     }
 }
 
 /// Remainder of a response after the first attempt to send it.
-pub(crate) enum Rest {
+pub(crate) enum Remainder {
     Nothing,
     /// The client has no room; the rest is queued.
     Queue,
@@ -100,7 +100,7 @@ impl Sink<'_> {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-    ) -> io::Result<Rest> {
+    ) -> io::Result<Remainder> {
         match self {
             Sink::H1(io) => io.try_send(on, ex),
             Sink::H2(io) => io.try_send(on, ex),

@@ -49,7 +49,7 @@ impl Worker {
                 self.log(Level::Error, &text);
                 break;
             }
-            keep::rest("accept", &panicked).await;
+            keep::pause_after("accept", &panicked).await;
         }
         drop(guard);
     }

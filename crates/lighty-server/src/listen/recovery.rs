@@ -47,7 +47,7 @@ impl ListenerRecovery {
         worker: &Worker,
         mut listener: Listener,
     ) -> io::Result<Listener> {
-        self.rest(worker).await?;
+        self.pause(worker).await?;
         // On later attempts the old socket is useless.
         let refused = match self.0 {
             1 => listener.listen_again().err(),
@@ -62,14 +62,14 @@ impl ListenerRecovery {
                 Ok(listener) => return Ok(listener),
                 Err(error) => refused = error,
             }
-            if self.rest(worker).await.is_err() {
+            if self.pause(worker).await.is_err() {
                 return Err(refused);
             }
         }
     }
 
     /// Counts a repair, and pauses unless it is the first.
-    async fn rest(&mut self, worker: &Worker) -> io::Result<()> {
+    async fn pause(&mut self, worker: &Worker) -> io::Result<()> {
         if self.0 >= MENDS_MAX {
             return Err(io::Error::other(format!("mended {MENDS_MAX} times in vain")));
         }

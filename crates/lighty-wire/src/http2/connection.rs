@@ -217,10 +217,10 @@ impl Connection {
 
     /// Frees memory that an idle connection does not need: all buffers except the compression
     /// tables.
-    pub fn rest(&mut self) {
-        self.streams.rest();
-        self.decoder.rest();
-        self.encoder.rest();
+    pub fn release_buffers(&mut self) {
+        self.streams.release_buffers();
+        self.decoder.release_buffers();
+        self.encoder.release_buffers();
         self.head = MessageHead::default();
         if self.block.is_none() {
             self.block_bytes = Vec::new();

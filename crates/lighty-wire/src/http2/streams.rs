@@ -221,7 +221,7 @@ impl Streams {
     }
 
     /// Frees the memory, if there is no stream.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_buffers(&mut self) {
         if self.alive == 0 {
             (self.slots, self.map, self.free) = (Vec::new(), HashTable::new(), NONE);
         }

@@ -2,7 +2,7 @@
 //!
 //! [`Driver::poll`] works in rounds: it accepts new requests, reads, moves data between the
 //! sessions and the codec, and writes, until nothing moves. It alone owns the timers, and looks at
-//! all of them in `poll_rest`: the codec's deadline, the liveness of the backend, the wait for its
+//! all of them in `poll_idle`: the codec's deadline, the liveness of the backend, the wait for its
 //! settings, the idle time and the lifetime of the connection. `pump` gives the time to abandoned
 //! tunnels.
 
@@ -42,7 +42,7 @@ const LOOK_MS: u64 = 1_000;
 
 /// Idle state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum IdleState {
     /// It waits for its first request, which will arrive.
     New,
     Busy,
@@ -70,7 +70,7 @@ pub(super) struct Driver {
     idle_ms: u64,
     /// Limit on idle connections to the backend (`proxy-core.max-idle-connections`).
     idle_max: u32,
-    rest: Rest,
+    idle: IdleState,
     /// Time after which it takes no more requests; `u64::MAX`: never.
     expires_ms: u64,
     liveness: Liveness,
@@ -110,7 +110,7 @@ impl Driver {
             idle_since_ms: now_ms,
             idle_ms: pool.idle_ms,
             idle_max: pool.idle_max,
-            rest: Rest::New,
+            idle: IdleState::New,
             expires_ms,
             liveness: Liveness::new(pool, now_ms),
             streams_max: limits.streams_max,
@@ -126,7 +126,7 @@ impl Driver {
             moved |= self.pump(cx);
             moved |= self.write(cx);
             self.streams.iter().for_each(BackendStream::tell_written);
-            if !moved && let Poll::Ready(is_over) = self.poll_rest(cx) {
+            if !moved && let Poll::Ready(is_over) = self.poll_idle(cx) {
                 if is_over {
                     return Poll::Ready(());
                 }
@@ -356,7 +356,7 @@ impl Driver {
 
     /// Waits while there is nothing to do. Ready with true if the connection has ended, with false
     /// if a timer has expired.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         *self.link.waker.borrow_mut() = Some(cx.waker().clone());
         let now_ms = self.clock.mono_ms();
         if self.streams.is_empty() {
@@ -364,7 +364,7 @@ impl Driver {
             let idle_ms = if is_settled { self.idle_ms } else { SETTLE_MS };
             let is_idle = now_ms.saturating_sub(self.idle_since_ms) >= idle_ms;
             let is_worn_out = self.link.requests_left.get() == 0 || now_ms >= self.expires_ms;
-            let is_over = is_idle || is_worn_out || self.address.is_gone() || !self.may_rest();
+            let is_over = is_idle || is_worn_out || self.address.is_gone() || !self.may_be_kept();
             if !self.is_dead && (is_over || self.link.is_closed.get()) {
                 self.machine.abort(ErrorCode::NO_ERROR);
                 self.flush();
@@ -399,17 +399,17 @@ impl Driver {
     }
 
     fn be_busy(&mut self) {
-        if std::mem::replace(&mut self.rest, Rest::Busy) == Rest::Kept {
+        if std::mem::replace(&mut self.idle, IdleState::Busy) == IdleState::Kept {
             self.address.take_carrier();
         }
     }
 
     /// Returns true if the connection may be kept without a request.
-    fn may_rest(&mut self) -> bool {
-        if self.rest == Rest::Busy && self.address.keep_carrier(self.idle_max) {
-            self.rest = Rest::Kept;
+    fn may_be_kept(&mut self) -> bool {
+        if self.idle == IdleState::Busy && self.address.keep_carrier(self.idle_max) {
+            self.idle = IdleState::Kept;
         }
-        self.rest != Rest::Busy
+        self.idle != IdleState::Busy
     }
 }
 

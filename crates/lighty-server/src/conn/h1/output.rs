@@ -19,7 +19,7 @@ use lighty_io::send::{SendState, SendWaits};
 use super::exchange::{Framing, H1Io};
 use super::framing::last_chunk;
 use super::meanwhile::meanwhile;
-use crate::conn::sink::Rest;
+use crate::conn::sink::Remainder;
 use crate::conn::stream::RequestStream;
 use crate::conn::throttle::{Throttle, is_throttled};
 
@@ -37,7 +37,7 @@ impl H1Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-    ) -> io::Result<Rest> {
+    ) -> io::Result<Remainder> {
         self.keeps_open &=
             ex.state.keeps_connection && !on.conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(on.conn, ex);
@@ -46,7 +46,7 @@ impl H1Io {
         }
         ex.state.keeps_connection = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
-            return Ok(Rest::Tunnel(tunnel));
+            return Ok(Remainder::Tunnel(tunnel));
         }
         if self.framing == Framing::None {
             ex.response.body = Body::Empty;
@@ -56,28 +56,28 @@ impl H1Io {
         if !self.append_small(ex, inline_max)
             && let Some(source) = self.enqueue(ex)
         {
-            return Ok(Rest::Stream(source));
+            return Ok(Remainder::Stream(source));
         }
         if !throttled && self.send_out(on, ex)? && self.send_now(on, ex)? {
-            return Ok(Rest::Nothing);
+            return Ok(Remainder::Nothing);
         }
-        Ok(if throttled { Rest::Throttled } else { Rest::Queue })
+        Ok(if throttled { Remainder::Throttled } else { Remainder::Queue })
     }
 
     /// Sends the remainder that [`H1Io::try_send`] left.
-    pub(in crate::conn) async fn send_rest(
+    pub(in crate::conn) async fn send_remainder(
         &mut self,
-        rest: Rest,
+        remainder: Remainder,
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> io::Result<()> {
         let input = Rc::clone(&self.input);
-        match rest {
-            Rest::Nothing => Ok(()),
-            Rest::Queue => meanwhile(None, input, pin!(self.send_queue(on, ex))).await,
-            Rest::Throttled => meanwhile(None, input, pin!(self.send_throttled(on, ex))).await,
-            Rest::Tunnel(tunnel) => self.hand_over(on, ex, tunnel).await,
-            Rest::Stream(source) => {
+        match remainder {
+            Remainder::Nothing => Ok(()),
+            Remainder::Queue => meanwhile(None, input, pin!(self.send_queue(on, ex))).await,
+            Remainder::Throttled => meanwhile(None, input, pin!(self.send_throttled(on, ex))).await,
+            Remainder::Tunnel(tunnel) => self.hand_over(on, ex, tunnel).await,
+            Remainder::Stream(source) => {
                 let sent = self.send_stream(on, ex, source).await;
                 if sent.is_err() && self.framing == Framing::Close {
                     self.input.borrow_mut().cancel();
@@ -177,8 +177,8 @@ impl H1Io {
         if sent == self.out.len() {
             return Ok(true);
         }
-        let rest = Bytes::copy_from_slice(&self.out[sent..]);
-        self.queue.push_front(Chunk::Memory(rest));
+        let unsent = Bytes::copy_from_slice(&self.out[sent..]);
+        self.queue.push_front(Chunk::Memory(unsent));
         Ok(false)
     }
 

@@ -13,7 +13,7 @@ use crate::conn::End;
 use crate::worker::conn_table::ConnLimits;
 
 /// Milliseconds after which an idle connection frees the buffers of its streams.
-const REST_MS: u64 = 2_000;
+const FREE_AFTER_MS: u64 = 2_000;
 
 // The end of a connection (`ClosePhase`):
 //
@@ -212,7 +212,7 @@ impl H2Conn<'_> {
 
     /// Waits for progress, without buffers if no bytes are in flight. Returns true if a timer has
     /// made progress possible.
-    pub(super) fn rest(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn await_progress(&mut self, cx: &mut Context<'_>) -> bool {
         self.idle_if_quiet();
         let Some(at_ms) = self.deadline_ms() else { return false };
         if !self.timer.poll(at_ms, self.now_ms, cx) {
@@ -244,7 +244,7 @@ impl H2Conn<'_> {
             let idle_s = worker.global().core.max_keep_alive_idle_s;
             self.conn.entry.limit(ConnLimits { idle_s, ..self.conn.entry.limits() });
             worker.idle(&self.conn.entry);
-            self.idle = ConnIdle::Idle { free_at_ms: self.now_ms + REST_MS };
+            self.idle = ConnIdle::Idle { free_at_ms: self.now_ms + FREE_AFTER_MS };
         }
     }
 
@@ -275,7 +275,7 @@ impl H2Conn<'_> {
             && self.now_ms >= free_at_ms
         {
             self.idle = ConnIdle::Freed;
-            self.shared.borrow_mut().rest();
+            self.shared.borrow_mut().release_buffers();
             if self.deadline_ms().is_none() {
                 self.timer = H2Timer::default();
             }

@@ -25,7 +25,7 @@ use super::exchange::H2Io;
 use super::shared::StreamRef;
 use crate::conn::content_length;
 use crate::conn::meanwhile::meanwhile;
-use crate::conn::sink::Rest;
+use crate::conn::sink::Remainder;
 use crate::conn::stream::RequestStream;
 use crate::conn::throttle::{Throttle, is_throttled};
 
@@ -36,16 +36,16 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-    ) -> io::Result<Rest> {
+    ) -> io::Result<Remainder> {
         let at = self.at.clone().ok_or(io::ErrorKind::NotConnected)?;
         if ex.request.upgrade
-            && let Some(rest) = self.answer_connect(on, ex, &at)?
+            && let Some(remainder) = self.answer_connect(on, ex, &at)?
         {
-            return Ok(rest);
+            return Ok(remainder);
         }
         let throttled = is_throttled(ex);
         if !self.send_head(on, ex, &at)? {
-            return Ok(Rest::Nothing);
+            return Ok(Remainder::Nothing);
         }
         let small = match &ex.response.body {
             Body::Memory(bytes) => Some(bytes),
@@ -57,38 +57,38 @@ impl H2Io {
             if bytes.len() <= shared.room(at.key) {
                 shared.push(at.key, bytes.clone(), true)?;
                 ex.state.bytes_sent += bytes.len() as u64;
-                return Ok(Rest::Nothing);
+                return Ok(Remainder::Nothing);
             }
         }
         if let Some(source) = self.enqueue(ex) {
-            return Ok(Rest::Stream(source));
+            return Ok(Remainder::Stream(source));
         }
         if throttled {
-            return Ok(Rest::Throttled);
+            return Ok(Remainder::Throttled);
         }
         let is_sent = self.send_now(on, ex, &at)?;
-        Ok(if is_sent { Rest::Nothing } else { Rest::Queue })
+        Ok(if is_sent { Remainder::Nothing } else { Remainder::Queue })
     }
 
     /// Sends the remainder that [`H2Io::try_send`] left.
-    pub(in crate::conn) async fn send_rest(
+    pub(in crate::conn) async fn send_remainder(
         &mut self,
-        rest: Rest,
+        remainder: Remainder,
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> io::Result<()> {
         let at = self.at.clone().ok_or(io::ErrorKind::NotConnected)?;
-        let sent = match rest {
-            Rest::Nothing => Ok(()),
-            Rest::Queue | Rest::Throttled => {
+        let sent = match remainder {
+            Remainder::Nothing => Ok(()),
+            Remainder::Queue | Remainder::Throttled => {
                 let input = Rc::clone(&self.input);
                 let sending = pin!(self.send_whole(on, ex, &at));
                 meanwhile(None, |_| input.borrow().discard(), sending).await
             }
             // Boxed, so that a stream that only waits for window reserves no memory for these
             // futures.
-            Rest::Stream(source) => Box::pin(self.send_stream(on, ex, &at, source)).await,
-            Rest::Tunnel(tunnel) => Box::pin(self.hand_over(on, ex, &at, tunnel)).await,
+            Remainder::Stream(source) => Box::pin(self.send_stream(on, ex, &at, source)).await,
+            Remainder::Tunnel(tunnel) => Box::pin(self.hand_over(on, ex, &at, tunnel)).await,
         };
         if sent.is_err() {
             forget_unsent(ex, &at);

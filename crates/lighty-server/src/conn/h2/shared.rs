@@ -60,7 +60,7 @@ pub(super) struct H2Shared {
     waiting: Vec<StreamKey>,
     /// Streams to be released with the next write.
     over: Vec<StreamKey>,
-    rest: Box<ConnectionRest>,
+    wait: Box<ConnectionWait>,
 }
 
 /// State of the connection's own task.
@@ -76,7 +76,7 @@ enum ConnectionTask {
 
 /// Wait state of a connection. Boxed, so that a connection fits into the allocator's block.
 #[derive(Default)]
-struct ConnectionRest {
+struct ConnectionWait {
     turns: Turns,
     lingering: Lingering,
     /// Wakes the connection's own task, which alone reads and writes.
@@ -99,27 +99,27 @@ impl H2Shared {
             queued_bytes: 0,
             waiting: Vec::new(),
             over: Vec::new(),
-            rest: Box::default(),
+            wait: Box::default(),
         }
     }
 
     /// Registers that the connection's task runs and will write all changes.
     pub(super) fn begin_poll(&mut self) {
-        self.rest.task = ConnectionTask::Runs;
+        self.wait.task = ConnectionTask::Runs;
     }
 
     /// Registers that the connection's task waits. Each change now wakes `waker`.
     pub(super) fn end_poll(&mut self, waker: &Waker) {
-        if !self.rest.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            self.rest.waker = Some(waker.clone());
+        if !self.wait.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.wait.waker = Some(waker.clone());
         }
-        self.rest.task = ConnectionTask::Waits;
+        self.wait.task = ConnectionTask::Waits;
     }
 
     /// Wakes the connection's task, unless it runs or was woken before.
     fn wake_connection(&mut self) {
-        if std::mem::take(&mut self.rest.task) == ConnectionTask::Waits
-            && let Some(waker) = &self.rest.waker
+        if std::mem::take(&mut self.wait.task) == ConnectionTask::Waits
+            && let Some(waker) = &self.wait.waker
         {
             waker.wake_by_ref();
         }
@@ -130,9 +130,9 @@ impl H2Shared {
         let before = self.machine.output_bytes();
         self.machine.credit(key, bytes);
         if self.machine.output_bytes() > before {
-            let H2Shared { buffers, rest, .. } = self;
+            let H2Shared { buffers, wait, .. } = self;
             let known = buffers.get_mut(key.slot()).filter(|buffers| buffers.key == Some(key));
-            known.into_iter().for_each(|buffers| rest.turns.open_window(&mut buffers.turns));
+            known.into_iter().for_each(|buffers| wait.turns.open_window(&mut buffers.turns));
         }
         if self.machine.output_bytes() > 0 {
             self.wake_connection();
@@ -148,8 +148,8 @@ impl H2Shared {
     }
 
     /// Frees the memory of streams, if there are none.
-    pub(super) fn rest(&mut self) {
-        self.machine.rest();
+    pub(super) fn release_buffers(&mut self) {
+        self.machine.release_buffers();
         if self.machine.streams_alive() == 0 {
             (self.buffers, self.waiting, self.over) = (Vec::new(), Vec::new(), Vec::new());
         }
@@ -221,13 +221,13 @@ impl H2Shared {
 
     /// True if the client's windows have no room yet for content of a stream that is alive.
     pub(super) fn lacks_window(&mut self, key: StreamKey) -> bool {
-        self.live(key).is_ok() && self.machine.room(key) == 0 && !self.rest.has_input_ended
+        self.live(key).is_ok() && self.machine.room(key) == 0 && !self.wait.has_input_ended
     }
 
     /// True if the windows have no room for more content of the stream, and never will. Content
     /// that is queued may still have one.
     pub(super) fn has_last_window(&mut self, key: StreamKey) -> bool {
-        self.rest.has_input_ended && self.machine.room(key) == 0 && self.unsent(key) == 0
+        self.wait.has_input_ended && self.machine.room(key) == 0 && self.unsent(key) == 0
     }
 
     /// Adds content, within [`room`](Self::room); `ends` if it is the last.
@@ -457,7 +457,7 @@ impl H2Shared {
         match action {
             StreamAction::QueueRelease => self.over.push(key),
             StreamAction::StopLingering => {
-                self.rest.lingering.remove(key);
+                self.wait.lingering.remove(key);
                 self.over.push(key);
             }
             _ => {}
@@ -467,7 +467,7 @@ impl H2Shared {
     /// Handles the end of the client's input: streams with incomplete requests are lost. Returns
     /// whether any others are left.
     pub(super) fn end_input(&mut self) -> bool {
-        self.rest.has_input_ended = true;
+        self.wait.has_input_ended = true;
         self.machine.end_input();
         let mut has_whole_request = false;
         for nth in 0..self.buffers.len() {
@@ -493,7 +493,7 @@ impl H2Shared {
 
     /// Returns true if the client sends nothing more.
     pub(super) fn has_input_ended(&self) -> bool {
-        self.rest.has_input_ended
+        self.wait.has_input_ended
     }
 
     /// Like [`lose`](Self::lose), for all streams.
@@ -515,11 +515,11 @@ impl H2Shared {
 
     /// Ends the exchange of the stream; the stream is released when its content is written.
     pub(super) fn end(&mut self, key: StreamKey) {
-        let H2Shared { buffers, rest, .. } = self;
+        let H2Shared { buffers, wait, .. } = self;
         let known = buffers.get_mut(key.slot()).filter(|buffers| buffers.key == Some(key));
         let Some(buffers) = known else { return };
         let unread = buffers.end();
-        rest.turns.moved(&mut buffers.turns);
+        wait.turns.moved(&mut buffers.turns);
         let event = match buffers.content_bytes() {
             0 => StreamEvent::Finish,
             _ => StreamEvent::FinishQueued,
@@ -534,14 +534,14 @@ impl H2Shared {
     /// Collects frames of all streams to write: as much content as fits into `write_bytes`, but at
     /// least one frame.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, write_bytes: usize, now_ms: u64) {
-        self.rest.turns.begin_write(now_ms);
+        self.wait.turns.begin_write(now_ms);
         while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
             self.take_content(frame, out);
             if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > write_bytes {
                 break;
             }
         }
-        if self.rest.has_input_ended {
+        if self.wait.has_input_ended {
             self.lose_stuck();
         }
         self.release(now_ms);
@@ -563,7 +563,7 @@ impl H2Shared {
         );
         debug_assert_eq!(self.queued_bytes, queued, "content of all streams");
         debug_assert_eq!(self.waiting.len(), senders, "{:?}", self.waiting);
-        debug_assert_eq!(self.rest.lingering.len(), lingering, "lingering streams");
+        debug_assert_eq!(self.wait.lingering.len(), lingering, "lingering streams");
         debug_assert!(self.over.is_empty(), "{:?} were not released", self.over);
         let streams = self.buffers.iter().filter(|buffers| buffers.key.is_some()).count();
         debug_assert_eq!(self.machine.streams_alive() as usize, streams, "streams of the codec");
@@ -587,7 +587,7 @@ impl H2Shared {
     /// streams that wait for their turn from their timers, and resets stuck streams that have no
     /// task. Returns whether the write has content.
     pub(super) fn accept(&mut self, bytes: usize, look: Look, clock: &Clock) -> bool {
-        let turns = &mut self.rest.turns;
+        let turns = &mut self.wait.turns;
         let has_content = turns.accept(bytes);
         if !has_content || !turns.is_look_due(look.now_ms) {
             return has_content;
@@ -610,10 +610,10 @@ impl H2Shared {
                 _ => StreamEvent::ReleaseExcess,
             };
             match buffers.state.handle(event) {
-                StreamAction::Linger => self.rest.lingering.push(key, now_ms),
+                StreamAction::Linger => self.wait.lingering.push(key, now_ms),
                 StreamAction::Free => self.free(key),
                 StreamAction::FreeLingering => {
-                    self.rest.lingering.remove(key);
+                    self.wait.lingering.remove(key);
                     self.free(key);
                 }
                 _ => {}
@@ -630,12 +630,12 @@ impl H2Shared {
 
     /// Returns the time of the next call to [`stop_lingering`](Self::stop_lingering).
     pub(super) fn lingers_until_ms(&self) -> Option<u64> {
-        self.rest.lingering.until_ms()
+        self.wait.lingering.until_ms()
     }
 
     /// Resets the lingering streams that clients have sent on for too long.
     pub(super) fn stop_lingering(&mut self, now_ms: u64) {
-        while let Some(key) = self.rest.lingering.pop_overdue(now_ms) {
+        while let Some(key) = self.wait.lingering.pop_overdue(now_ms) {
             if let Some(buffers) = self.buffers(key) {
                 buffers.state.handle(StreamEvent::LingerOver);
             }
@@ -648,7 +648,7 @@ impl H2Shared {
         let buffers = &mut self.buffers[frame.stream.slot()];
         debug_assert_eq!(buffers.key, Some(frame.stream), "a frame of a stream that is released");
         buffers.take_content(frame.len, out);
-        self.rest.turns.collect(&mut buffers.turns, frame.len);
+        self.wait.turns.collect(&mut buffers.turns, frame.len);
         self.queued_bytes -= frame.len;
         if let Some(entry) = &buffers.progress {
             entry.progress.set(entry.progress.get() + frame.len as u64);

@@ -19,7 +19,7 @@ use lighty_wire::http2::{ErrorCode, SendFault};
 use super::exchange::H2Io;
 use super::output::{drained, fail_head, push_origin, trace_head};
 use super::shared::StreamRef;
-use crate::conn::sink::Rest;
+use crate::conn::sink::Remainder;
 use crate::conn::stream::RequestStream;
 
 /// A handshake field of HTTP/1 that an extended CONNECT does not have (RFC 8441 section 5.1).
@@ -35,7 +35,7 @@ impl H2Io {
         on: RequestStream<'_>,
         ex: &mut Exchange,
         at: &StreamRef,
-    ) -> io::Result<Option<Rest>> {
+    ) -> io::Result<Option<Remainder>> {
         let Some(tunnel) = ex.response.tunnel.take() else {
             if ex.response.status.is_success() {
                 ex.fail_status(Status::NOT_IMPLEMENTED);
@@ -57,7 +57,7 @@ impl H2Io {
                 (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
                 self.has_begun = true;
                 trace_head(ex);
-                Ok(Some(Rest::Tunnel(tunnel)))
+                Ok(Some(Remainder::Tunnel(tunnel)))
             }
             Err(SendFault::Gone) => Err(io::ErrorKind::ConnectionReset.into()),
             Err(fault) => {

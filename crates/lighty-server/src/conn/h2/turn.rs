@@ -234,7 +234,7 @@ impl H2Conn<'_> {
                 entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
                 entry.progress.set(bytes);
             }
-            false => entry.rest(),
+            false => entry.go_idle(),
         }
     }
 }

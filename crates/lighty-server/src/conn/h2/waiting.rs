@@ -127,7 +127,7 @@ async fn send(
         panics::catch(async {
             match io.send_while_room(on, exchange, &at, &mut loading).await {
                 Ok(false) => None,
-                sent => Some(driver::end_rest(on, exchange, &mut io.sink(), sent.map(|_| ()))),
+                sent => Some(driver::end_remainder(on, exchange, &mut io.sink(), sent.map(|_| ()))),
             }
         })
         .await

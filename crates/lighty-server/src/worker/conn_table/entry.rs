@@ -36,7 +36,7 @@ const HALF_HEAD_S: u32 = 2;
 
 /// Time after which an idle connection frees TLS buffers that can be recreated, in seconds rounded
 /// up.
-const REST_S: u32 = 2;
+const LONG_IDLE_S: u32 = 2;
 
 /// Condition that a connection itself waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,9 +196,10 @@ impl ConnEntry {
     }
 
     /// Returns the TLS stream, if the connection is encrypted and has been idle for a while.
-    pub(super) fn rests(&self, now_s: u32) -> Option<Rc<Stream>> {
-        let rests = self.is_idle() && now_s.saturating_sub(self.since_s.get()) >= REST_S;
-        self.secured.get().filter(|_| rests)?.upgrade()
+    pub(super) fn long_idle(&self, now_s: u32) -> Option<Rc<Stream>> {
+        let is_long_idle =
+            self.is_idle() && now_s.saturating_sub(self.since_s.get()) >= LONG_IDLE_S;
+        self.secured.get().filter(|_| is_long_idle)?.upgrade()
     }
 
     /// Adds another stream to the sweep, which wakes `waker` when it ends the stream's wait.
@@ -432,8 +433,8 @@ impl ConnEntry {
             report(fault);
             self.shut_down(fault);
         }
-        if let Some(stream) = self.rests(now_s) {
-            stream.rest();
+        if let Some(stream) = self.long_idle(now_s) {
+            stream.release_buffers();
         }
         if let Some(fault) = self.stream.overdue(now_s) {
             report(fault);

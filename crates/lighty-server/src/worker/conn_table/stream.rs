@@ -99,7 +99,7 @@ impl StreamEntry {
 
     /// Records that no request is being served.
     #[inline]
-    pub fn rest(&self) {
+    pub fn go_idle(&self) {
         self.state.set(ConnState::Idle);
     }
 

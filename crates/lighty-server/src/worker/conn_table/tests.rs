@@ -78,14 +78,14 @@ fn only_an_idle_connection_with_tls_rests_and_not_at_once() {
         let secured = conns.enter(one.shutdown_handle(), "".into(), 10);
         let clear = conns.enter(other.shutdown_handle(), "".into(), 10);
         secured.secure(&one);
-        assert!(secured.rests(11).is_none() && secured.rests(12).is_some());
-        assert!(clear.rests(12).is_none(), "there is nothing to free");
+        assert!(secured.long_idle(11).is_none() && secured.long_idle(12).is_some());
+        assert!(clear.long_idle(12).is_none(), "there is nothing to free");
         secured.begin_request();
-        assert!(secured.rests(20).is_none(), "it is busy");
+        assert!(secured.long_idle(20).is_none(), "it is busy");
         conns.wait_idle(&secured, 20);
-        assert!(secured.rests(21).is_none() && secured.rests(22).is_some());
+        assert!(secured.long_idle(21).is_none() && secured.long_idle(22).is_some());
         drop(one);
-        assert!(secured.rests(23).is_none(), "it is closed");
+        assert!(secured.long_idle(23).is_none(), "it is closed");
     });
 }
 

@@ -61,7 +61,7 @@ impl Decoder {
     }
 
     /// Frees buffers that are only used while a block is decoded.
-    pub fn rest(&mut self) {
+    pub fn release_buffers(&mut self) {
         self.table.shrink();
         self.scratch = Vec::new();
     }

@@ -86,7 +86,7 @@ impl Encoder {
     }
 
     /// Frees data that can be rebuilt from the table.
-    pub fn rest(&mut self) {
+    pub fn release_buffers(&mut self) {
         self.recent = Vec::new();
         self.table.shrink();
     }

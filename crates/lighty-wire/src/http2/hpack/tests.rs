@@ -246,7 +246,7 @@ fn an_encoder_that_has_rested_knows_its_fields_again() {
     let first = write(&mut encoder);
     assert_eq!(first, write(&mut awake));
     let kept = encoder.capacity();
-    encoder.rest();
+    encoder.release_buffers();
     assert!(encoder.capacity() + 700 < kept, "{} of {kept}", encoder.capacity());
     let again = write(&mut encoder);
     assert!(again.len() < first.len() / 2, "{} of {}", again.len(), first.len());
@@ -284,8 +284,8 @@ proptest! {
         let (mut encoder, mut decoder) = (Encoder::new(4096), Decoder::new());
         for (fields, size, rests) in blocks {
             if rests {
-                encoder.rest();
-                decoder.rest();
+                encoder.release_buffers();
+                decoder.release_buffers();
             }
             if let Some(size) = size {
                 encoder.set_peer_size_max(size);

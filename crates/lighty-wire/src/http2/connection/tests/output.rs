@@ -215,7 +215,7 @@ fn an_idle_connection_keeps_only_its_tables() {
         bench.conn.release(key);
         bench.sent();
     }
-    bench.conn.rest();
+    bench.conn.release_buffers();
     let kept = bench.conn.capacity() + size_of::<Connection>();
     assert!(kept < 1600, "{kept}");
     bench.get(201);

@@ -7,7 +7,7 @@ use lighty_core::{Exchange, Fault, Settings};
 use lighty_http::Status;
 use lighty_testkit::client::Client;
 
-use crate::one_module;
+use crate::harness;
 
 /// Responds with the length and the byte sum of the body; to `/early` without reading it.
 struct Adder;
@@ -54,7 +54,7 @@ async fn add(ex: &mut Exchange) -> Step<'static> {
 
 /// Starts a worker with only that module; it ends with the process.
 fn start(settings: &str) -> SocketAddr {
-    one_module::start(Adder, settings)
+    harness::start_one(Adder, settings)
 }
 
 fn expected(body: &[u8]) -> String {

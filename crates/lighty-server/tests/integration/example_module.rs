@@ -1,17 +1,18 @@
 //! The module that `docs/example-module.md` shows.
 
+#[expect(unreachable_pub, reason = "a module of lighty-modules is public")]
 mod gone;
 
 use lighty_testkit::client::Client;
 
-use crate::one_module;
+use crate::harness;
 use gone::Gone;
 
 #[test]
 fn module_of_the_documentation_works() {
     let urls = "gone.urls = ( \"/2006/\", \"/old/\" )";
     let conditional = format!("$HTTP[\"host\"] == \"a\" {{ {urls} }}");
-    let mut client = Client::tcp(one_module::start(Gone, &conditional));
+    let mut client = Client::tcp(harness::start_one(Gone, &conditional));
     for (host, path, status) in
         [("a", "/2006/x", 410), ("a", "/old/", 410), ("a", "/2007/", 404), ("b", "/2006/x", 404)]
     {

@@ -3,30 +3,17 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::exchange::stage::Stage;
-use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::pipeline::phase::Phase;
-use lighty_core::{Exchange, Generation, Machine, Settings};
-use lighty_io::clock::Clock;
-use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
-use lighty_io::log_writer::{LogTarget, LogWriter};
-use lighty_io::send::{SendOptions, Sender};
-use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_io::threads::pool::ThreadPool;
-use lighty_proxy::route::WorkerProxy;
-use lighty_proxy::upstream::registry::Registry;
-use lighty_server::listen::info::ListenerInfo;
-use lighty_server::listen::live::LiveListeners;
-use lighty_server::modules::{self, Shared};
-use lighty_server::worker::Worker;
+use lighty_core::{Exchange, Settings};
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
+
+use crate::harness;
 
 /// Pause of clients, backends and programs between two steps.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -66,23 +53,12 @@ struct Server {
 impl Server {
     /// Starts a worker that ends with the process.
     fn start(root: &Path, settings: &str) -> Self {
-        let (address, known) = mpsc::channel();
         let (record, recorded) = mpsc::channel();
         let text = format!("server.document-root = \"{}\"\n{settings}\n", root.display());
-        std::thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            runtime.enable_all().on_thread_unpark(Clock::refresh_current);
-            let runtime = runtime.build().expect("a runtime");
-            tokio::task::LocalSet::new().block_on(&runtime, async {
-                let (worker, socket) = worker(&text, Recorder(record));
-                let BindSpec::Inet(bound) = socket.address().clone() else { panic!("no address") };
-                let listener = socket.into_listener().expect("a listener");
-                let info = ListenerInfo::new("test", bound.port(), false, None);
-                address.send(bound).expect("the test waits");
-                worker.accept(listener, Rc::new(info), LiveListeners::default().guard()).await;
-            });
+        let address = harness::start(Vec::new(), &text, move |config| {
+            harness::built_in(config).followed_by(&[Rc::new(Recorder(record))])
         });
-        Self { address: known.recv().expect("an address"), recorded }
+        Self { address, recorded }
     }
 
     fn client(&self) -> Client {
@@ -95,35 +71,6 @@ impl Server {
         assert!(stamps.is_sorted_by_key(|(_, at_us)| *at_us), "{stamps:?}");
         stamps
     }
-}
-
-fn generation(text: &str, engine: &FileEngine, recorder: Recorder) -> Rc<Generation> {
-    let table: Table<Settings> = Table::new().rows(modules::directives());
-    let main = Main::Text { name: "test", text: text.as_bytes() };
-    let (config, ..) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
-    let config: Arc<Config<Settings>> = Arc::new(config.expect("a good configuration"));
-    let clock = Clock::start();
-    clock.install();
-    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
-    let stderr = LogWriter::open(LogTarget::stderr()).expect("stderr");
-    let log = Log::new(stderr.handle(), Level::Error, false);
-    let upstreams = Arc::new(Registry::default());
-    let naming = upstreams.name(&[]).expect("no upstream");
-    let shared = Shared::new(clock.unix_s(), naming).expect("a thread");
-    let built_in = modules::instances(&config, &shared, &WorkerProxy::new(upstreams));
-    let modules = built_in.followed_by(&[Rc::new(recorder)]);
-    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
-    Rc::new(Generation::new(machine, config, modules))
-}
-
-fn worker(text: &str, recorder: Recorder) -> (Rc<Worker>, BoundSocket) {
-    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
-    let generation = generation(text, &engine, recorder);
-    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
-        .expect("a sender");
-    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
-    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
-    (Rc::new(Worker::new(generation, sender, 100)), socket)
 }
 
 fn stages(stamps: &Stamps) -> Vec<Stage> {

@@ -9,13 +9,13 @@ use lighty_http::Status;
 
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GoneSettings {
+pub struct GoneSettings {
     urls: Option<Strings>,
 }
 module_settings!(GoneSettings);
 
 /// The module.
-pub(crate) struct Gone;
+pub struct Gone;
 
 impl Module for Gone {
     fn name(&self) -> &'static str {

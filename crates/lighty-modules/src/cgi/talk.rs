@@ -140,7 +140,8 @@ pub(super) struct Talk {
     limits: Limits,
     clock: Clock,
     moved_ms: u64,
-    alarm: Option<Pin<Box<Sleep>>>,
+    /// The time for which it is set, in monotonic milliseconds, and the timer.
+    alarm: Option<(u64, Pin<Box<Sleep>>)>,
     end: EndWait,
     guard: Option<ChildGuard>,
 }
@@ -324,8 +325,6 @@ impl Talk {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let EndWait::Children { since_ms } = self.end else {
             self.end = EndWait::Children { since_ms: self.clock.mono_ms() };
-            // It was set for a longer time.
-            self.alarm = None;
             return self.poll_silence(cx);
         };
         let since_ms = self.moved_ms.max(since_ms);
@@ -338,8 +337,10 @@ impl Talk {
             if now_ms >= due_ms {
                 return Poll::Ready(());
             }
-            let alarm = self.alarm.get_or_insert_with(|| {
-                Box::pin(tokio::time::sleep(Duration::from_millis(due_ms - now_ms)))
+            // One that was set for a later time would be late.
+            self.alarm.take_if(|(at_ms, _)| *at_ms > due_ms);
+            let (_, alarm) = self.alarm.get_or_insert_with(|| {
+                (due_ms, Box::pin(tokio::time::sleep(Duration::from_millis(due_ms - now_ms))))
             });
             ready!(alarm.as_mut().poll(cx));
             self.alarm = None;
@@ -358,8 +359,6 @@ impl Talk {
         }
         let EndWait::Exit { since_ms } = self.end else {
             self.end = EndWait::Exit { since_ms: self.clock.mono_ms() };
-            // It was set for a longer time.
-            self.alarm = None;
             return self.poll_signal(cx);
         };
         self.poll_due(since_ms.saturating_add(END_MS), cx).map(|()| None)

@@ -66,7 +66,9 @@ impl Held {
 impl Drop for Turn {
     fn drop(&mut self) {
         drop(self.permit.take());
-        self.shared.left.notify_one();
+        // Not `notify_one`, of which two at once wake one only. A waiter that still finds no room
+        // waits again.
+        self.shared.left.notify_waiters();
     }
 }
 
@@ -102,5 +104,19 @@ mod tests {
         // A woken waiter that is dropped passes its turn on.
         drop(gives_up);
         assert!(third.as_mut().poll(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn two_turns_that_end_together_let_two_begin() {
+        let listings = Listings::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let enter = || Box::pin(listings.turn(2));
+        let turns = [(); 2].map(|()| enter().as_mut().poll(&mut cx));
+        assert!(turns.iter().all(Poll::is_ready));
+        let mut waiting = [enter(), enter()];
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut cx).is_pending()));
+        drop(turns);
+        let begun = waiting.each_mut().map(|turn| turn.as_mut().poll(&mut cx));
+        assert!(begun.iter().all(Poll::is_ready));
     }
 }

@@ -5,6 +5,7 @@
 //! waiting request but is not handed to it, so that no request holds a permit that it never uses.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -33,6 +34,8 @@ type Turn = (u8, u64);
 
 struct Waiting {
     worker: usize,
+    /// Some backends are out of the question for this request, so a free one may be no help to it.
+    is_restricted: bool,
     called: bool,
     waker: Option<Waker>,
 }
@@ -90,8 +93,9 @@ impl Backlog {
         self.len() == 0
     }
 
-    /// Adds a request of a worker to the queue; `None` when it is full.
-    pub fn enter(&self, class: u8, worker: usize) -> Option<Ticket<'_>> {
+    /// Adds a request of a worker to the queue; `None` when it is full. A restricted request cannot
+    /// use every backend.
+    pub fn enter(&self, class: u8, worker: usize, is_restricted: bool) -> Option<Ticket<'_>> {
         let mut queue = self.lock();
         if queue.places.len() >= self.length_max.load(Ordering::Relaxed) as usize {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -99,12 +103,12 @@ impl Backlog {
         }
         let turn = (class, queue.next);
         queue.next += 1;
-        queue.places.insert(turn, Waiting { worker, called: false, waker: None });
+        queue.places.insert(turn, Waiting { worker, is_restricted, called: false, waker: None });
         let before = self.waiting.fetch_add(1, Ordering::AcqRel) as usize;
         // A request that leaves is counted for a moment longer.
         debug_assert!(before + 1 >= queue.places.len(), "{before} {}", queue.places.len());
         self.waited.fetch_add(1, Ordering::Relaxed);
-        Some(Ticket { backlog: self, turn })
+        Some(Ticket { backlog: self, turn, has_call: false })
     }
 
     /// Wakes the first request not yet woken, after a permit was freed that any worker can use.
@@ -160,6 +164,8 @@ impl Backlog {
 pub struct Ticket<'a> {
     backlog: &'a Backlog,
     turn: Turn,
+    /// The request was woken and has not found a connection since.
+    has_call: bool,
 }
 
 impl Ticket<'_> {
@@ -173,10 +179,39 @@ impl Ticket<'_> {
         self.backlog.lock().places.keys().next() == Some(&self.turn)
     }
 
+    /// True if this request may look for a connection without a call: every request before it is
+    /// restricted, and none of them was called for a connection that has come free.
+    pub fn may_look(&self) -> bool {
+        let queue = self.backlog.lock();
+        queue.places.range(..self.turn).all(|(_, before)| before.is_restricted && !before.called)
+    }
+
+    /// Records that the request has found a connection.
+    pub fn succeed(mut self) {
+        self.has_call = false;
+    }
+
+    /// Passes a call on to the next request, because the free backend is no help to this one.
+    pub fn pass_on(&mut self) {
+        if !std::mem::take(&mut self.has_call) {
+            return;
+        }
+        let mut queue = self.backlog.lock();
+        let behind = (Bound::Excluded(self.turn), Bound::Unbounded);
+        let next = queue.places.range_mut(behind).find(|(_, waiting)| !waiting.called);
+        if let Some((_, waiting)) = next {
+            waiting.called = true;
+            let waker = waiting.waker.take();
+            drop(queue);
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
     fn poll_called(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.backlog.lock();
         let Some(waiting) = queue.places.get_mut(&self.turn) else { return Poll::Ready(()) };
         if std::mem::take(&mut waiting.called) {
+            self.has_call = true;
             return Poll::Ready(());
         }
         waiting.waker = Some(cx.waker().clone());
@@ -190,7 +225,7 @@ impl Drop for Ticket<'_> {
         debug_assert!(left.is_some(), "{:?} left before", self.turn);
         let before = self.backlog.waiting.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "no request was counted");
-        if left.is_some_and(|waiting| waiting.called) {
+        if self.has_call || left.is_some_and(|waiting| waiting.called) {
             self.backlog.call();
         }
     }
@@ -207,26 +242,26 @@ mod tests {
     #[test]
     fn bounded_in_length() {
         let backlog = Backlog::new(2);
-        let first = backlog.enter(0, 0).expect("room for one");
-        let _second = backlog.enter(0, 0).expect("room for two");
-        assert!(backlog.enter(0, 0).is_none());
+        let first = backlog.enter(0, 0, false).expect("room for one");
+        let _second = backlog.enter(0, 0, false).expect("room for two");
+        assert!(backlog.enter(0, 0, false).is_none());
         assert_eq!(backlog.refused.load(Ordering::Relaxed), 1);
         drop(first);
-        assert!(backlog.enter(0, 0).is_some());
+        assert!(backlog.enter(0, 0, false).is_some());
     }
 
     #[test]
     fn first_come_first_served_within_a_class_and_lower_classes_first() {
         let backlog = Backlog::new(8);
-        let mut late = backlog.enter(1, 0).expect("room");
-        let mut first = backlog.enter(0, 0).expect("room");
-        let mut second = backlog.enter(0, 0).expect("room");
+        let mut late = backlog.enter(1, 0, false).expect("room");
+        let mut first = backlog.enter(0, 0, false).expect("room");
+        let mut second = backlog.enter(0, 0, false).expect("room");
         backlog.call();
         assert!(is_called(&mut first) && !is_called(&mut second) && !is_called(&mut late));
-        drop(first);
+        first.succeed();
         backlog.call();
         assert!(is_called(&mut second) && !is_called(&mut late));
-        drop(second);
+        second.succeed();
         backlog.call();
         assert!(is_called(&mut late));
     }
@@ -234,8 +269,8 @@ mod tests {
     #[test]
     fn an_unused_call_goes_on_to_the_next() {
         let backlog = Backlog::new(8);
-        let first = backlog.enter(0, 0).expect("room");
-        let mut second = backlog.enter(0, 0).expect("room");
+        let first = backlog.enter(0, 0, false).expect("room");
+        let mut second = backlog.enter(0, 0, false).expect("room");
         backlog.call();
         drop(first);
         assert!(is_called(&mut second));
@@ -245,8 +280,8 @@ mod tests {
     #[test]
     fn two_free_places_call_two() {
         let backlog = Backlog::new(8);
-        let mut first = backlog.enter(0, 0).expect("room");
-        let mut second = backlog.enter(0, 0).expect("room");
+        let mut first = backlog.enter(0, 0, false).expect("room");
+        let mut second = backlog.enter(0, 0, false).expect("room");
         backlog.call();
         backlog.call();
         assert!(is_called(&mut first) && is_called(&mut second));
@@ -256,13 +291,14 @@ mod tests {
     #[test]
     fn a_free_connection_goes_to_a_request_of_its_worker_within_bounds() {
         let backlog = Backlog::new(1_000);
-        let mut other = backlog.enter(0, 1).expect("room");
-        let mut own = backlog.enter(0, 0).expect("room");
+        let mut other = backlog.enter(0, 1, false).expect("room");
+        let mut own = backlog.enter(0, 0, false).expect("room");
         assert_eq!(backlog.call_from(0), Call::Own);
         assert!(is_called(&mut own) && !is_called(&mut other));
-        drop(own);
-        let _crowd: Vec<_> = (0..OVERTAKEN_MAX).filter_map(|_| backlog.enter(0, 1)).collect();
-        let mut late = backlog.enter(0, 0).expect("room");
+        own.succeed();
+        let _crowd: Vec<_> =
+            (0..OVERTAKEN_MAX).filter_map(|_| backlog.enter(0, 1, false)).collect();
+        let mut late = backlog.enter(0, 0, false).expect("room");
         assert_eq!(backlog.call_from(0), Call::Other);
         assert!(is_called(&mut other) && !is_called(&mut late));
     }
@@ -270,8 +306,51 @@ mod tests {
     #[test]
     fn everybody_is_called_when_a_backend_comes_back() {
         let backlog = Backlog::new(8);
-        let mut tickets: Vec<_> = (0..5).filter_map(|class| backlog.enter(class, 0)).collect();
+        let mut tickets: Vec<_> =
+            (0..5).filter_map(|class| backlog.enter(class, 0, false)).collect();
         backlog.call_all();
         assert!(tickets.iter_mut().all(is_called));
+    }
+
+    #[test]
+    fn request_that_cannot_use_the_free_backend_passes_its_call_on() {
+        let backlog = Backlog::new(8);
+        let mut bound = backlog.enter(0, 0, true).expect("room");
+        let mut second = backlog.enter(0, 0, false).expect("room");
+        backlog.call();
+        assert!(is_called(&mut bound) && !is_called(&mut second));
+        bound.pass_on();
+        bound.pass_on();
+        assert!(is_called(&mut second));
+        // The call is used, and the next one begins with the first again.
+        second.succeed();
+        backlog.call();
+        assert!(is_called(&mut bound));
+    }
+
+    #[test]
+    fn call_that_was_not_used_goes_on_when_its_request_leaves() {
+        let backlog = Backlog::new(8);
+        let mut first = backlog.enter(0, 0, false).expect("room");
+        let mut second = backlog.enter(0, 0, false).expect("room");
+        backlog.call();
+        assert!(is_called(&mut first));
+        drop(first);
+        assert!(is_called(&mut second));
+        second.succeed();
+        assert_eq!(backlog.call_from(0), Call::Nobody);
+    }
+
+    #[test]
+    fn requests_behind_restricted_ones_may_look_unless_these_are_called() {
+        let backlog = Backlog::new(8);
+        let mut bound = backlog.enter(0, 0, true).expect("room");
+        let free = backlog.enter(0, 0, false).expect("room");
+        let last = backlog.enter(0, 0, false).expect("room");
+        assert!(bound.may_look() && free.may_look() && !last.may_look());
+        backlog.call();
+        assert!(!free.may_look());
+        assert!(is_called(&mut bound));
+        assert!(free.may_look());
     }
 }

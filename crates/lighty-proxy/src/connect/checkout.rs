@@ -173,8 +173,9 @@ impl Local {
         if upstream.is_down(self.clock.mono_ms(), ask.tried) {
             return Err(Refusal::Down);
         }
-        let mut ticket =
-            upstream.backlog.enter(ask.class, self.pool.worker()).ok_or(Refusal::BacklogFull)?;
+        let is_restricted = ask.only.is_some() || !ask.tried.is_empty();
+        let ticket = upstream.backlog.enter(ask.class, self.pool.worker(), is_restricted);
+        let mut ticket = ticket.ok_or(Refusal::BacklogFull)?;
         let until_ms = self.clock.mono_ms().saturating_add(upstream.spec.backlog.wait_ms);
         let mut look_ms = 0;
         // Time since which the first request has waited while no connection came free.
@@ -183,16 +184,22 @@ impl Local {
             let called = timeout(Duration::from_millis(look_ms), ticket.called()).await.is_ok();
             let now_ms = self.clock.mono_ms();
             look_ms = LOOK_MS;
-            if !called && !ticket.is_first() {
+            if !called && !ticket.may_look() {
                 stands_since = None;
                 if upstream.is_down(now_ms, ask.tried) {
                     return Err(Refusal::Down);
                 }
             } else {
                 match self.try_checkout(ask) {
-                    Ok(checkout) => return Ok(checkout),
+                    Ok(checkout) => {
+                        ticket.succeed();
+                        return Ok(checkout);
+                    }
                     Err(Without::Down) => return Err(Refusal::Down),
                     Err(Without::Full) => {
+                        if is_restricted {
+                            ticket.pass_on();
+                        }
                         upstream.reclaim.notify_waiters();
                         if upstream.is_limited() && ticket.is_first() {
                             let freed = upstream.freed();
@@ -208,6 +215,7 @@ impl Local {
                     }
                     Err(Without::Held) => {
                         if let Some(checkout) = self.try_held(ask, now_ms) {
+                            ticket.succeed();
                             return Ok(checkout);
                         }
                         look_ms = HELD_LOOK_MS;

@@ -250,6 +250,8 @@ impl<'c> H2Conn<'c> {
             return self.refuse(at, h2, fault);
         }
         if !ends && h2.io.head.framing == BodyFraming::Length(0) {
+            // The driver does this, but it does not see the request before its end.
+            conn.entry.begin_request();
             return self.spawn(at, h2, Work::Head);
         }
         let H2Exchange { exchange, io, entry } = &mut *h2;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use lighty_testkit::backend::Backend;
+use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
@@ -218,6 +218,37 @@ fn without_a_backlog_a_full_pool_is_a_503() {
     gate.open(2);
     assert_eq!(busy.response().status, 200);
     assert_eq!(server.get("/x").status, 200);
+}
+
+/// The first request of the backlog waits for one backend, so a free connection to the other is no
+/// help to it.
+#[test]
+fn request_that_waits_for_one_backend_delays_no_other() {
+    let (wanted, gate) = gated();
+    let name = wanted.name();
+    let free = Backend::replying(move |seen| match seen.target() {
+        "/named" => answer("200 OK", &format!("X-Rewrite-Backend: {name}\r\n"), ""),
+        _ => answer("200 OK", "", "free"),
+    });
+    let config = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.allow-x-rewrite = \"enable\"\n\
+         proxy-core.max-pool-size = 1\nproxy-core.balancer = \"static\"\n\
+         proxy-core.backends = ( \"{}\", \"{}\" )",
+        free.name(),
+        wanted.name()
+    );
+    let server = lighty!().config(&config).start();
+    let mut busy = ask(&server, "/named");
+    await_requests(&wanted, 1);
+    let mut waits = ask(&server, "/named");
+    await_backlogged(&server, 1);
+    let start = Stopwatch::start(&server);
+    for _ in 0..3 {
+        assert_eq!(server.get("/x").text(), "free");
+    }
+    assert!(start.took() < SOON, "{:?}", start.took());
+    gate.open(2);
+    assert_eq!((busy.response().status, waits.response().status), (200, 200));
 }
 
 #[test]

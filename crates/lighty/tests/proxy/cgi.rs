@@ -474,6 +474,16 @@ fn time_limits_hold() {
     assert!(wait_until(SOON, || zombies(&server) == 0));
 }
 
+/// The program reads its input late, which arms the timer for ten minutes.
+#[test]
+fn shorter_limit_is_not_delayed_by_a_longer_one_before_it() {
+    let server = with(&[("late.sh", "sleep 0.5; cat > /dev/null; exec sleep 600")])
+        .config("cgi.limits = ( \"read-timeout\" => 1, \"write-timeout\" => 600 )")
+        .start();
+    assert_eq!(post(&server, "/late.sh", &"x".repeat(1 << 20)).response().status, 504);
+    server.await_log("cgi.limits' read-timeout ran out");
+}
+
 #[test]
 fn n_programs_run_and_one_more_is_refused() {
     let server = with(&[

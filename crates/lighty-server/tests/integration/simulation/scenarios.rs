@@ -16,7 +16,7 @@ use super::Site;
 use super::h2_end::{H2End, News};
 use super::run::{in_paused_time, start};
 use super::sim::{Sim, now_ms};
-use super::site::{CLEAR_PORT, FILES, TLS_PORT, tls_client};
+use super::site::{CLEAR_PORT, FILES, IDLE_S, TLS_PORT, tls_client};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -176,6 +176,30 @@ fn get_without_end_stream_has_the_limits_of_its_host() {
         let received = read_slowly_from(&mut end, &[key]).await;
         let span_ms = now_ms() - begun_ms;
         assert!(received.is_err() && (10_000..30_000).contains(&span_ms), "{received:?} {span_ms}");
+    });
+}
+
+/// The end of its request arrives after `server.max-keep-alive-idle`, counted from the request
+/// before.
+#[test]
+fn connection_is_not_idle_before_the_end_of_a_get() {
+    scenario(10, async |server, _sim| {
+        let mut end = connect_h2(&server, 100_000, 65_535);
+        let first = request(&mut end, 2);
+        assert_eq!(read_slowly_from(&mut end, &[first]).await, Ok(vec![44]));
+        sleep(Duration::from_secs(IDLE_S - 2)).await;
+        let parts = RequestParts {
+            method: b"GET",
+            scheme: b"http",
+            authority: b"simulated",
+            path: b"/s/2",
+            protocol: None,
+        };
+        let key = end.machine.open(&parts, &Fields::new(), false).expect("a stream");
+        end.turn(Duration::from_millis(10), true).await.expect("frames");
+        sleep(Duration::from_secs(4)).await;
+        end.machine.queue_data(key, 0, true).expect("an empty frame");
+        assert_eq!(read_slowly_from(&mut end, &[key]).await, Ok(vec![44]));
     });
 }
 

@@ -18,8 +18,8 @@ use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
-use lighty_proxy::upstream::configured;
-use lighty_proxy::upstream::registry::Registry;
+use lighty_proxy::upstream::configured::{self, Configured};
+use lighty_proxy::upstream::registry::{Naming, Registry};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::acme;
@@ -205,8 +205,8 @@ impl Reloader {
         let Opened { logs, errors, tls } =
             opened.map_err(|refusals| refused(refusals.join("\n")))?;
         // Starts programs, so it follows all steps that may be refused without.
-        let naming = self.upstreams.name(&configured::upstreams(&config));
-        let naming = naming.map_err(|error| refused(error.to_string()))?;
+        let naming = self.name(configured::upstreams(&config)).await;
+        let naming = naming.map_err(|Refusal(why)| refused(why))?;
         let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
         // A module that would fail in a worker fails here first.
         panics::caught_in(|| {
@@ -217,6 +217,17 @@ impl Reloader {
         let number = present.number + 1;
         let plan = Plan { number, config, shared, connections_max };
         Ok(Prepared { plan, errors, warnings })
+    }
+
+    /// Names the upstreams and starts their programs, on a thread of its own: a program may be on a
+    /// dead disk.
+    async fn name(&self, upstreams: Vec<Configured>) -> Result<Arc<Naming>, Refusal> {
+        let (registry, (done, named)) = (Arc::clone(&self.upstreams), oneshot::channel());
+        let body = move || drop(done.send(registry.name(&upstreams)));
+        threads::start("reload upstreams", None, body)
+            .map_err(|error| Refusal(error.to_string()))?;
+        let named = named.await.map_err(|_| Refusal("naming the upstreams panicked".into()))?;
+        named.map_err(|error| Refusal(error.to_string()))
     }
 
     /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.

@@ -163,14 +163,17 @@ pub(super) fn wait_for_end(
                     return Ok(());
                 }
                 Signal::ReopenLogs => reopen_logs(running, &main),
-                Signal::Report => {
-                    report(&main.reloader.upstreams, say);
-                    running.orders.send_modify(|order| order.reported += 1);
-                }
+                Signal::Report => report_counters(running, &main, say),
                 Signal::Reload => {}
             }
         }
     })
+}
+
+/// Logs the counters of the upstreams, and has the workers log theirs.
+fn report_counters(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
+    report(&main.reloader.upstreams, say);
+    running.orders.send_modify(|order| order.reported += 1);
 }
 
 /// Reopens all logs, which may have been moved away. The error log reports completion.
@@ -213,7 +216,7 @@ fn serve_while_stopping(
 ) {
     match signal {
         Signal::ReopenLogs => reopen_logs(running, main),
-        Signal::Report => report(&main.reloader.upstreams, say),
+        Signal::Report => report_counters(running, main, say),
         Signal::Reload => say(Level::Warning, "reload refused: the server is stopping"),
         Signal::Stop | Signal::GracefulStop => {}
     }

@@ -1,5 +1,6 @@
 //! A worker's thread: its runtime, its parts and its shutdown.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
@@ -140,32 +141,24 @@ async fn serve(mut setup: Setup) {
 
 /// Follows the main thread's orders until the worker ends.
 async fn obey(setup: &mut Setup, started: Started) {
-    let worker = &started.worker;
-    let mut reopened = 0;
-    let mut reported = 0;
+    let worker = Rc::clone(&started.worker);
+    let mut followed = Order::default();
     loop {
-        let order = *setup.order.borrow_and_update();
-        if order != Order::default() {
-            panics::point("worker");
-        }
-        if order.reopened != reopened {
-            reopened = order.reopened;
-            worker.machine.drop_caches();
-            worker.generation().modules.iter().for_each(|module| module.reopen());
-        }
-        if order.reported != reported {
-            reported = order.reported;
-            worker.log(Level::Notice, &counts::line(setup.index, worker));
-        }
-        match order.command {
+        match follow(setup, &worker, &mut followed) {
             Command::Serve => {}
             Command::Stop => return,
             Command::Drain => {
                 worker.stop();
-                tokio::select! {
-                    biased;
-                    _ = setup.order.wait_for(|order| order.command == Command::Stop) => return,
-                    () = drain(worker, started.accepting) => return,
+                let mut draining = pin!(drain(&worker, started.accepting));
+                loop {
+                    tokio::select! {
+                        biased;
+                        changed = setup.order.changed() => if changed.is_err() { return },
+                        () = &mut draining => return,
+                    }
+                    if follow(setup, &worker, &mut followed) == Command::Stop {
+                        return;
+                    }
                 }
             }
         }
@@ -175,6 +168,23 @@ async fn obey(setup: &mut Setup, started: Started) {
             Ok(()) = setup.plans.changed() => swap(setup, &started),
         }
     }
+}
+
+/// Reopens and reports as often as the orders say. Returns the command.
+fn follow(setup: &mut Setup, worker: &Worker, followed: &mut Order) -> Command {
+    let order = *setup.order.borrow_and_update();
+    if order != Order::default() {
+        panics::point("worker");
+    }
+    if order.reopened != followed.reopened {
+        worker.machine.drop_caches();
+        worker.generation().modules.iter().for_each(|module| module.reopen());
+    }
+    if order.reported != followed.reported {
+        worker.log(Level::Notice, &counts::line(setup.index, worker));
+    }
+    *followed = order;
+    order.command
 }
 
 /// Switches new requests to the newest generation.

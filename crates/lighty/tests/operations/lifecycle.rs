@@ -51,6 +51,21 @@ fn int_lets_a_download_finish_and_then_ends() {
 }
 
 #[test]
+fn stopping_server_still_reports_and_reopens_its_logs() {
+    let mut server = with_large_file();
+    let mut download = begin_download(&server);
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    server.signal(Signal::USR2);
+    server.await_log("worker 0: ");
+    server.signal(Signal::HUP);
+    server.await_log("logs were opened again");
+    assert!(!server.has_exited(), "a download is under way");
+    assert_eq!(download.read_to_end().0.len(), LARGE);
+    assert!(server.await_exit(STOP_DEADLINE).0.success());
+}
+
+#[test]
 fn what_was_asked_behind_a_download_does_not_cost_its_end() {
     let mut server = with_large_file();
     let mut download = begin_download(&server);

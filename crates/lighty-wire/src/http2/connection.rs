@@ -398,7 +398,7 @@ impl Connection {
 
     #[cold]
     fn fail(&mut self, fault: ConnFault) {
-        self.push_goaway(self.last_peer_id, fault.code(), fault.message().as_bytes());
+        self.push_goaway(self.last_served_id(), fault.code(), fault.message().as_bytes());
         self.expect = Expect::Nothing;
         self.block = None;
     }

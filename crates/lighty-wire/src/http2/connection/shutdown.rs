@@ -42,7 +42,7 @@ impl Connection {
     /// Ends the connection at once for a reason of our own, such as a banned address.
     pub fn abort(&mut self, code: ErrorCode) {
         if self.expect != Expect::Nothing {
-            self.push_goaway(self.last_peer_id, code, &[]);
+            self.push_goaway(self.last_served_id(), code, &[]);
             self.expect = Expect::Nothing;
         }
     }
@@ -82,6 +82,15 @@ impl Connection {
 
     pub(super) fn is_shutting_down_above(&self, id: u32) -> bool {
         matches!(self.shutdown, Shutdown::Final { last_id } if id > last_id)
+    }
+
+    /// The highest stream that may have been processed. Streams above the one of the final GOAWAY
+    /// are refused, and a later GOAWAY must not name them (RFC 9113 section 6.8).
+    pub(super) fn last_served_id(&self) -> u32 {
+        match self.shutdown {
+            Shutdown::Final { last_id } => last_id,
+            Shutdown::No | Shutdown::Announced { .. } => self.last_peer_id,
+        }
     }
 
     pub(super) fn take_drain_reply(&mut self, payload: [u8; 8]) -> bool {

@@ -95,6 +95,28 @@ fn a_client_that_does_not_reply_is_not_waited_for() {
 }
 
 #[test]
+fn an_end_after_the_final_goaway_names_no_refused_stream() {
+    let end = |end: fn(&mut Bench)| {
+        let mut bench = Bench::server();
+        bench.get(1);
+        bench.conn.shut_down(0);
+        bench.now_ms = 1000;
+        bench.conn.handle_timeout(1000).expect("in time");
+        assert_eq!(goaways(&mut bench).last(), Some(&(1, ErrorCode::NO_ERROR)));
+        bench.feed(&get(3)).expect("refused");
+        end(&mut bench);
+        goaways(&mut bench)
+    };
+    let aborted = end(|bench| bench.conn.abort(ErrorCode::NO_ERROR));
+    assert_eq!(aborted, [(1, ErrorCode::NO_ERROR)]);
+    let failed = end(|bench| {
+        let fault = bench.feed(&raw(kind::PING, 0, 1, &[0; 8]));
+        assert_eq!(fault, Err(ConnFault::StreamNotZero));
+    });
+    assert_eq!(failed, [(1, ErrorCode::PROTOCOL_ERROR)]);
+}
+
+#[test]
 fn an_end_at_once() {
     let mut bench = Bench::server();
     bench.get(1);

@@ -253,6 +253,7 @@ impl HealthRecord {
         // Without a check, the address would stay down forever.
         if self.checks.is_none() && matches!(self.standing, HealthStanding::CheckedOut { .. }) {
             self.standing = HealthStanding::Up;
+            self.fails = 0;
             self.failing_since_ms = None;
         }
         self.is_starting_slowly &= spec.slow_start_ms > 0;

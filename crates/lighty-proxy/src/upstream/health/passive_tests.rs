@@ -269,3 +269,19 @@ fn of_many_workers_one_gets_the_probe() {
         assert_eq!(health.record_success(now + 1_000, now + 1_001), HealthChange::CameBack);
     }
 }
+
+#[test]
+fn failures_before_a_check_do_not_count_once_the_check_is_removed() {
+    let unchecked = HealthSpec { fails_max: 2, ..spec() };
+    let health = worked(&HealthSpec { fails_max: 2, ..checked() });
+    assert_eq!(health.record_failure(10, 10), HealthChange::Nothing);
+    for now in [20, 30, 40] {
+        health.record_check(false, now, now + 500);
+    }
+    assert!(matches!(health.state(40), AddressState::Down { .. }));
+    health.adopt(&unchecked);
+    assert_eq!(health.state(50), AddressState::Up);
+    assert_eq!(health.record_failure(60, 60), HealthChange::Nothing, "the first since then");
+    health.record_success(70, 70);
+    assert_eq!(health.record_failure(80, 80), HealthChange::Nothing);
+}

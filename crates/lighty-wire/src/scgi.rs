@@ -97,6 +97,7 @@ impl<'a> HeadWriter<'a> {
             self.out.truncate(self.start);
             return Err(fault);
         }
+        debug_assert!(self.len() <= HEAD_BYTES_MAX && self.omitted_bytes == 0, "{}", self.len());
         let mut prefix = Vec::with_capacity(PREFIX_LEN);
         decimal::push(self.len() as u64, &mut prefix);
         prefix.push(b':');

@@ -78,6 +78,7 @@ impl<'a> VarsWriter<'a> {
             self.out.truncate(self.start);
             return Err(UwsgiFault::TooLarge);
         }
+        debug_assert_eq!(self.out.len() - self.start - HEADER_LEN, self.needed_bytes, "variables");
         let [low, high] = (self.needed_bytes as u16).to_le_bytes();
         let header = [self.modifiers.first, low, high, self.modifiers.second];
         self.out[self.start..][..HEADER_LEN].copy_from_slice(&header);

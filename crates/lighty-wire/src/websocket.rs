@@ -134,6 +134,7 @@ impl FrameReader {
         let consumed = at + here;
         if self.is_control() {
             self.control.extend_from_slice(&input[payload]);
+            debug_assert!(self.control.len() <= CONTROL_BYTES_MAX, "{}", self.control.len());
             let event = if left == 0 { self.end_control()? } else { FrameEvent::More };
             return Ok((consumed, event));
         }
@@ -182,6 +183,7 @@ impl FrameReader {
     }
 
     fn begin_payload(&mut self) -> Result<(), FrameFault> {
+        debug_assert_eq!(self.head_len, self.head_bytes(), "a whole head");
         let extended = &self.head[2..self.head_len - 4];
         let number = extended.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
         let length = match extended.len() {
@@ -224,6 +226,7 @@ fn read_close(payload: &[u8]) -> Result<Option<u16>, FrameFault> {
 
 /// Appends the head of a server's frame, which is not masked.
 pub fn push_head(opcode: Opcode, length: usize, out: &mut Vec<u8>) {
+    debug_assert!(opcode as u8 & 0x08 == 0 || length <= CONTROL_BYTES_MAX, "{opcode:?} {length}");
     out.push(0x80 | opcode as u8);
     match length {
         0..=125 => out.push(length as u8),

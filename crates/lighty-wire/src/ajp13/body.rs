@@ -82,6 +82,7 @@ impl RequestBody {
             (_, Some(left)) => self.left = Some(left - len as u64),
             (_, None) => {}
         }
+        debug_assert!(len <= due && due <= self.size.body_bytes(), "{len} {due}");
         self.requested = None;
         BodyHead::new(len).ok_or(EncodeFault::BodyTooLarge)
     }

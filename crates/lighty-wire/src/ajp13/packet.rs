@@ -248,6 +248,7 @@ impl<'a> Writer<'a> {
 
     /// Fills in an integer that was not known when its place was written.
     pub(super) fn patch(&mut self, position: usize, number: u16) {
+        debug_assert!(position >= self.start + 2, "the magic would be overwritten");
         self.out[position..position + 2].copy_from_slice(&number.to_be_bytes());
     }
 

@@ -232,6 +232,7 @@ impl ResponseDecoder {
                     self.take_payload(&rest[..len], left)?
                 }
                 PacketPosition::Chunk { left, tail } => {
+                    debug_assert!(left > 0 && self.phase == AjpPhase::Body, "{:?}", self.phase);
                     let len = rest.len().min(usize::from(left));
                     self.place = after_chunk(left - len as u16, tail);
                     let data = at..at + len;
@@ -340,11 +341,13 @@ impl ResponseDecoder {
 
     /// Collects a payload. A message that is completely in the input is read there, without a copy.
     fn take_payload(&mut self, piece: &[u8], left: u16) -> Result<Option<AjpEvent>, AjpFault> {
+        debug_assert!(left > 0 && piece.len() <= usize::from(left), "{left} {}", piece.len());
         let left = left - piece.len() as u16;
         if left == 0 && self.payload.is_empty() {
             return self.finish_message(piece).map(Some);
         }
         self.payload.extend_from_slice(piece);
+        debug_assert!(self.payload.len() <= self.size.payload_bytes(), "{}", self.payload.len());
         if left > 0 {
             self.place = PacketPosition::Payload { left };
             return Ok(None);

@@ -210,6 +210,8 @@ pub fn parse_head(buf: &[u8], limits: &HeadLimits, out: &mut CgiHead) -> Result<
     if out.scan.is_complete {
         out.clear();
     }
+    debug_assert!(out.scan.scanned <= buf.len(), "{} of {}", out.scan.scanned, buf.len());
+    debug_assert!(out.scan.line_start <= out.scan.scanned, "{:?}", out.scan);
     while let Some(len) = memchr(b'\n', &buf[out.scan.scanned..]) {
         let end = out.scan.scanned + len;
         let line = &buf[out.scan.line_start..end];

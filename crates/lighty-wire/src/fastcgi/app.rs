@@ -188,6 +188,12 @@ impl RequestDecoder {
     }
 
     fn begin_record(&mut self, header: RecordHeader) -> Result<RequestRecordKind, FastcgiFault> {
+        debug_assert_eq!(
+            self.phase == RequestPhase::Idle,
+            self.request_id == 0,
+            "{:?}",
+            self.phase
+        );
         if header.request_id == MANAGEMENT_ID {
             return self.begin_management(header);
         }
@@ -253,9 +259,13 @@ impl RequestDecoder {
     ) -> Result<Option<FastcgiRequestEvent>, FastcgiFault> {
         match self.kind {
             RequestRecordKind::Stdin { .. } => return Ok(Some(FastcgiRequestEvent::Stdin(range))),
-            RequestRecordKind::Params { .. } => self.params.extend_from_slice(&input[range]),
+            RequestRecordKind::Params { .. } => {
+                self.params.extend_from_slice(&input[range]);
+                debug_assert!(self.params.len() <= PARAMS_BYTES_MAX, "{}", self.params.len());
+            }
             RequestRecordKind::Begin { .. } | RequestRecordKind::GetValues => {
-                self.content.extend_from_slice(&input[range])
+                self.content.extend_from_slice(&input[range]);
+                debug_assert!(self.content.len() <= usize::from(MANAGEMENT_BYTES_MAX));
             }
             RequestRecordKind::Abort
             | RequestRecordKind::UnknownManagement(_)
@@ -374,6 +384,7 @@ pub fn push_unknown_type(number: u8, out: &mut Vec<u8>) {
 
 /// Appends a record. `content` is at most [`CONTENT_LEN_MAX`] bytes long.
 fn push_record(kind: RecordType, request_id: u16, content: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(content.len() <= CONTENT_LEN_MAX, "{}", content.len());
     out.extend_from_slice(&RecordHeader::new(kind, request_id, content.len() as u16).to_bytes());
     out.extend_from_slice(content);
 }

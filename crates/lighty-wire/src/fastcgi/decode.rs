@@ -228,6 +228,7 @@ impl FastcgiDecoder {
             | ResponseRecordKind::Values
             | ResponseRecordKind::UnknownType => {
                 self.content.extend_from_slice(&input[range]);
+                debug_assert!(self.content.len() <= usize::from(VALUES_BYTES_MAX));
                 None
             }
         }

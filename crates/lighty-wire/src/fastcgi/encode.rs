@@ -162,6 +162,7 @@ impl<'a> ParamsWriter<'a> {
     }
 
     fn next_record(&mut self) {
+        debug_assert!(self.room() < CONTENT_LEN_MAX, "an empty record would end the parameters");
         self.close_record();
         self.record = self.out.len();
         self.out.extend_from_slice(&END_OF_PARAMS);
@@ -175,6 +176,7 @@ impl<'a> ParamsWriter<'a> {
     /// Writes the length of the open record into its header and returns it.
     fn close_record(&mut self) -> usize {
         let len = self.out.len() - self.record - HEADER_LEN;
+        debug_assert!(len <= CONTENT_LEN_MAX, "{len}");
         // `push` keeps the length within two bytes.
         let header = RecordHeader::new(RecordType::Params, REQUEST_ID, len as u16);
         self.out[self.record..][..HEADER_LEN].copy_from_slice(&header.to_bytes());

@@ -178,6 +178,7 @@ impl RecordReader {
         filled: u8,
         input: &[u8],
     ) -> Result<(usize, Option<RecordPiece>), FastcgiFault> {
+        debug_assert!(usize::from(filled) < HEADER_LEN, "{filled}");
         let missing = &mut bytes[usize::from(filled)..];
         let len = missing.len().min(input.len());
         missing[..len].copy_from_slice(&input[..len]);

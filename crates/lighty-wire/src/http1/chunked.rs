@@ -270,6 +270,7 @@ impl ChunkedDecoder {
     }
 
     fn take_data(&mut self, left: u64, start: usize, end: usize) -> ChunkEvent {
+        debug_assert!(left > 0 && start < end, "{left} {start} {end}");
         let len = usize::try_from(left).map_or(end - start, |left| left.min(end - start));
         let left = left - len as u64;
         self.state = if left == 0 { ChunkedState::DataCr } else { ChunkedState::Data { left } };
@@ -356,6 +357,12 @@ impl ChunkedDecoder {
         let allowed = size.saturating_mul(2).saturating_add(CHUNK_FRAMING_BYTES);
         // This chunk's framing: digits, line ends and the extension.
         let spent = u64::from(self.size_digits) + 4 + u64::from(self.extension_len);
+        debug_assert!(
+            self.size_digits > 0 && self.extension_len <= EXTENSION_BYTES_MAX,
+            "{} {}",
+            self.size_digits,
+            self.extension_len
+        );
         self.overhead = self.overhead.saturating_add(spent).saturating_sub(allowed);
         self.extension_len = 0;
         if self.overhead > self.overhead_max {
@@ -397,6 +404,7 @@ impl ChunkedDecoder {
     /// Handles the byte after a CR at the start of a trailer line: usually the LF that ends the
     /// body.
     fn take_trailer_lf(&mut self, byte: u8) -> usize {
+        debug_assert!(self.line.is_empty(), "a CR within a line");
         if byte == b'\n' {
             self.state = ChunkedState::Done;
             return 1;
@@ -413,6 +421,7 @@ impl ChunkedDecoder {
             self.trailers.push(name, value);
         }
         self.trailer_bytes += line.len();
+        debug_assert!(self.trailer_bytes <= TRAILER_BYTES_MAX, "{}", self.trailer_bytes);
         self.trailer_count += 1;
         if self.trailer_count > TRAILERS_MAX {
             return Err(ChunkFault::TrailersTooLarge);

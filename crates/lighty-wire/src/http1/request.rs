@@ -217,6 +217,7 @@ fn read_request_line(head: &[u8], out: &mut RequestHead) {
     // The line and its parts are short: plain loops finish before a vector search has started.
     let line = &head[..head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len())];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
+    debug_assert!(out.line.is_empty(), "a second request line");
     out.line.extend_from_slice(line);
     out.method_len = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
     let after = &line[line.len().min(out.method_len + 1)..];
@@ -225,6 +226,7 @@ fn read_request_line(head: &[u8], out: &mut RequestHead) {
 }
 
 fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
+    debug_assert!(out.target.is_empty() && !out.has_host, "a second target");
     let host_line = host_line(out.version, &out.fields)?;
     let start = out.method_len + 1;
     let raw = &out.line[start..start + out.raw_target_len];

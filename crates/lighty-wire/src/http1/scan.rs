@@ -59,6 +59,8 @@ impl HeadScan {
         limits: &Http1Limits,
         strict: bool,
     ) -> Result<Option<HeadSpan>, RequestFault> {
+        debug_assert!(self.scanned <= buf.len(), "{} of {}", self.scanned, buf.len());
+        debug_assert!(self.start <= self.line_start && self.line_start <= self.scanned, "{self:?}");
         while let Some(len) = memchr(b'\n', &buf[self.scanned..]) {
             let end = self.scanned + len + 1;
             let line = &buf[self.line_start..end];
@@ -69,6 +71,10 @@ impl HeadScan {
             }
             self.scanned = end;
             if blank && self.fields_start != 0 {
+                debug_assert!(
+                    self.start < self.fields_start && self.fields_start < end,
+                    "{self:?}"
+                );
                 return Ok(Some(HeadSpan { start: self.start, end }));
             }
             self.finish_line(line, blank, limits)?;

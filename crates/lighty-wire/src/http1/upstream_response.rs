@@ -161,6 +161,8 @@ impl ResponseHead {
         if self.progress.scanned == 0 {
             self.clear();
         }
+        let HeadProgress { scanned, line_start, .. } = self.progress;
+        debug_assert!(line_start <= scanned && scanned <= buf.len(), "{:?}", self.progress);
         while let Some(len) = memchr(b'\n', &buf[self.progress.scanned..]) {
             let end = self.progress.scanned + len + 1;
             let line = &buf[self.progress.line_start..end];
@@ -213,6 +215,7 @@ impl ResponseHead {
                 ResponseFault::Reason
             });
         }
+        debug_assert!(self.reason.is_empty(), "a second status line");
         self.reason.extend_from_slice(reason);
         Ok(())
     }

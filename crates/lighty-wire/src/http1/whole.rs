@@ -16,6 +16,7 @@ use super::scan::METHOD_BYTES_MAX;
 /// Fills request line and fields of an empty `out`; returns the head's length. `None`: `out` is
 /// unchanged, and the exact parser must read this head.
 pub(super) fn read(buf: &[u8], limits: &Http1Limits, out: &mut RequestHead) -> Option<usize> {
+    debug_assert!(out.line.is_empty() && out.fields.is_empty(), "a used head");
     let line = request_line(buf, limits)?;
     let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
     let bytes_max = limits.field_bytes_max.min(limits.head_bytes_max.checked_sub(line.end)?);
@@ -25,6 +26,7 @@ pub(super) fn read(buf: &[u8], limits: &Http1Limits, out: &mut RequestHead) -> O
     out.line.extend_from_slice(&buf[..line.end - LINE_END.len()]);
     (out.method, out.version) = (Some(line.method), line.version);
     (out.method_len, out.raw_target_len) = (line.method_len, line.target_len);
+    debug_assert!(buf[..end + LINE_END.len()].ends_with(b"\r\n\r\n"), "the end of the head");
     Some(end + LINE_END.len())
 }
 
@@ -112,6 +114,7 @@ fn field_line(bytes: &[u8]) -> Option<FieldLine> {
     while value_end > value && is_blank(bytes[value_end - 1]) {
         value_end -= 1;
     }
+    debug_assert!(name_end < value && value <= value_end && value_end <= line_end);
     Some(FieldLine { name_end, value, value_end, end: line_end + LINE_END.len() })
 }
 

@@ -241,6 +241,7 @@ impl Connection {
     /// [`ConnFault`], once. The output then ends with GOAWAY; write it before closing.
     #[inline]
     pub fn handle_input(&mut self, input: &[u8], now_ms: u64) -> Result<Handled, ConnFault> {
+        debug_assert!(now_ms >= self.now_ms, "{now_ms} after {}", self.now_ms);
         self.now_ms = now_ms;
         let mut consumed = 0;
         loop {
@@ -251,6 +252,7 @@ impl Connection {
             let (taken, event) = step.inspect_err(|&fault| self.fail(fault))?;
             let event = event.map(|event| at_offset(event, consumed));
             consumed += taken;
+            debug_assert!(consumed <= input.len(), "{consumed} of {}", input.len());
             if taken == 0 || event.is_some() {
                 return Ok(Handled { consumed, event });
             }
@@ -285,6 +287,11 @@ impl Connection {
 
     #[inline]
     fn handle_frame(&mut self, input: &[u8]) -> Result<Step, ConnFault> {
+        debug_assert!(
+            matches!(self.expect, Expect::FirstFrame | Expect::Frame),
+            "{:?}",
+            self.expect
+        );
         let Some(bytes) = input.first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(WAIT) };
         let head = FrameHead::parse(bytes);
         self.check_frame(head)?;
@@ -338,6 +345,7 @@ impl Connection {
 
     /// Skips `left` bytes that are ignored.
     fn skip(&mut self, left: usize) {
+        debug_assert!(left <= FRAME_BYTES_MAX, "{left}");
         self.expect = if left == 0 { Expect::Frame } else { Expect::Skip { left } };
     }
 
@@ -382,11 +390,26 @@ impl Connection {
     fn hold_fields(&mut self, slot: u32, bytes: usize) -> bool {
         let stream = &mut self.streams.slots()[slot as usize];
         let held = stream.field_bytes as usize;
+        debug_assert!(u32::try_from(held + bytes).is_ok(), "{held} {bytes}");
         // The limits of field blocks bound both numbers.
         stream.field_bytes = (held + bytes) as u32;
         let excess = |bytes: usize| bytes.saturating_sub(FREE_FIELD_BYTES);
         self.intake.held_field_bytes += excess(held + bytes) - excess(held);
         self.intake.held_field_bytes <= self.limits.held_field_bytes_max as usize
+    }
+
+    /// Compares the sums over all streams with the streams.
+    #[cfg(debug_assertions)]
+    fn check_sums(&mut self) {
+        let (mut growth, mut uncredited, mut fields) = (0, 0, 0);
+        for stream in self.streams.slots() {
+            growth += stream.growth as usize;
+            uncredited += stream.uncredited as usize;
+            fields += (stream.field_bytes as usize).saturating_sub(FREE_FIELD_BYTES);
+        }
+        debug_assert_eq!(self.intake.growth, growth, "growth of the windows");
+        debug_assert_eq!(self.intake.uncredited, uncredited, "bytes that drivers hold");
+        debug_assert_eq!(self.intake.held_field_bytes, fields, "fields that drivers hold");
     }
 
     /// Removes a stream from sending and receiving.
@@ -398,6 +421,7 @@ impl Connection {
 
     #[cold]
     fn fail(&mut self, fault: ConnFault) {
+        debug_assert_ne!(self.expect, Expect::Nothing, "{fault:?} of a connection that has failed");
         self.push_goaway(self.last_served_id(), fault.code(), fault.message().as_bytes());
         self.expect = Expect::Nothing;
         self.block = None;

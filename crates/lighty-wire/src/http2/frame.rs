@@ -111,6 +111,7 @@ impl FrameHead {
 
     #[inline]
     pub(super) fn bytes(self) -> [u8; FRAME_HEAD_BYTES] {
+        debug_assert!(self.len >> 24 == 0 && self.stream <= STREAM_ID_MAX, "{self:?}");
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, d, e, f, g]

@@ -232,6 +232,7 @@ impl<'a> Collector<'a> {
 
     /// Adds `Host`: the authority stands for it (RFC 9113 section 8.3.1).
     fn end_pseudo(&mut self) {
+        debug_assert!(self.head.fields.is_empty(), "fields before the pseudo-header fields");
         self.is_past_pseudo = true;
         let authority = self.head.pseudo[Pseudo::Authority as usize];
         if let Some((start, end)) = authority.filter(|(start, end)| start != end) {
@@ -265,6 +266,7 @@ impl<'a> Collector<'a> {
         if !head.cookie.is_empty() {
             head.fields.push_known(Known::Cookie, &head.cookie);
         }
+        debug_assert!(head.fields.len() <= self.count, "{} fields", head.fields.len());
         match self.kind {
             BlockKind::Request => check_request(head)?,
             BlockKind::Response if head.status.is_none() => return Err(StreamFault::PseudoMissing),

@@ -4,7 +4,7 @@
 //! the order of their identifiers, and incremental ones in turn. A bit per non-empty list makes the
 //! choice one instruction. The lists are linked through the streams.
 
-use super::streams::Stream;
+use super::streams::{Life, Stream};
 
 /// No stream.
 pub(super) const NONE: u32 = u32::MAX;
@@ -71,6 +71,8 @@ impl Schedule {
 
     /// The stream with a short frame that has waited longest.
     pub(super) fn first_dribbling(&self) -> Option<u32> {
+        let is_filled = self.filled >> DRIBBLING & 1 == 1;
+        debug_assert_eq!(is_filled, self.heads[DRIBBLING] != NONE, "{:b}", self.filled);
         (self.heads[DRIBBLING] != NONE).then_some(self.heads[DRIBBLING])
     }
 
@@ -79,6 +81,8 @@ impl Schedule {
     pub(super) fn end_turn(&mut self, streams: &mut [Stream], slot: u32) {
         let list = streams[slot as usize].list;
         if let List::Ready(_, incremental) = list {
+            let first = list.index().map(|index| self.heads[index]);
+            debug_assert_eq!(first, Some(slot), "a turn of a stream that is not first");
             self.was_incremental = incremental;
             if incremental && streams[slot as usize].next != NONE {
                 self.remove(streams, slot);
@@ -101,6 +105,7 @@ impl Schedule {
         streams[slot as usize].list = list;
         let Some(index) = list.index() else { return };
         let id = streams[slot as usize].id;
+        debug_assert_eq!(streams[slot as usize].life, Life::Live, "stream {id} is over");
         let mut before = self.tails[index];
         if let List::Ready(_, false) = list {
             // Nearly always the identifier is the highest.
@@ -109,6 +114,12 @@ impl Schedule {
             }
         }
         let after = if before == NONE { self.heads[index] } else { streams[before as usize].next };
+        debug_assert!(
+            !matches!(list, List::Ready(_, false))
+                || after == NONE
+                || streams[after as usize].id > id,
+            "the list is not in the order of identifiers"
+        );
         (streams[slot as usize].prev, streams[slot as usize].next) = (before, after);
         match before {
             NONE => self.heads[index] = slot,
@@ -126,6 +137,8 @@ impl Schedule {
         let (list, prev, next) = (stream.list, stream.prev, stream.next);
         (stream.list, stream.prev, stream.next) = (List::None, NONE, NONE);
         let Some(index) = list.index() else { return };
+        debug_assert_eq!(prev == NONE, self.heads[index] == slot, "head of list {index}");
+        debug_assert_eq!(next == NONE, self.tails[index] == slot, "tail of list {index}");
         match prev {
             NONE => self.heads[index] = next,
             prev => streams[prev as usize].next = next,

@@ -94,6 +94,7 @@ pub(super) fn push(id: u16, value: u32, out: &mut Vec<u8>) {
 
 /// The settings of a payload. The payload's length must be a multiple of six.
 pub(super) fn entries(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
+    debug_assert!(payload.len().is_multiple_of(6), "{}", payload.len());
     payload
         .as_chunks::<6>()
         .0

@@ -5,6 +5,9 @@ use alloc::vec::Vec;
 
 use hashbrown::HashTable;
 
+use super::frame::STREAM_ID_MAX;
+#[cfg(debug_assertions)]
+use super::frame::WINDOW_BYTES_INITIAL;
 use super::priority::Priority;
 use super::schedule::{List, NONE};
 
@@ -126,6 +129,17 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Checks that no more is received and granted than the window allows. Before the peer has
+    /// read our settings, it may use the RFC's initial window in addition to a smaller one.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_window(&self) {
+        let held = i64::from(self.uncredited) + i64::from(self.unannounced);
+        let window = i64::from(self.recv_window_max) + i64::from(WINDOW_BYTES_INITIAL);
+        debug_assert!(self.recv_window + held <= window, "{} {held} {window}", self.recv_window);
+    }
+}
+
 /// Cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClosedBy {
@@ -149,6 +163,7 @@ struct Closed {
 
 impl Closed {
     fn push(&mut self, id: u32, by: ClosedBy) {
+        debug_assert!(id <= STREAM_ID_MAX, "{id}");
         let entry = (id >> 1) << 2 | by as u32;
         if self.ring.len() < CLOSED_MAX {
             self.ring.push(entry);
@@ -222,6 +237,8 @@ impl Streams {
 
     /// Frees the memory, if there is no stream.
     pub(super) fn release_buffers(&mut self) {
+        #[cfg(debug_assertions)]
+        self.check_table();
         if self.alive == 0 {
             (self.slots, self.map, self.free) = (Vec::new(), HashTable::new(), NONE);
         }
@@ -229,6 +246,7 @@ impl Streams {
 
     /// Opens a stream in a free slot.
     pub(super) fn open(&mut self, id: u32) -> StreamKey {
+        debug_assert!(id % 2 == 1 && id <= STREAM_ID_MAX, "{id}: nothing is pushed");
         let slot = if self.free == NONE {
             self.slots.push(Stream::free());
             self.slots.len() as u32 - 1
@@ -270,6 +288,7 @@ impl Streams {
     pub(super) fn reset(&mut self, slot: u32, by: ClosedBy) {
         let stream = &mut self.slots[slot as usize];
         debug_assert_eq!(stream.life, Life::Live);
+        debug_assert_eq!(stream.list, List::None, "stream {} would be sent", stream.id);
         stream.life = Life::Reset;
         let was_ended = stream.recv == Recv::Ended;
         (stream.recv, stream.send, stream.queued) = (Recv::Ended, Send::Ended, 0);
@@ -285,6 +304,14 @@ impl Streams {
         let stream = &mut self.slots[slot as usize];
         let (id, life) = (stream.id, stream.life);
         debug_assert_ne!(life, Life::Free);
+        debug_assert!(
+            stream.recv == Recv::Ended && stream.send == Send::Ended,
+            "{:?}",
+            stream.send
+        );
+        let held = (stream.uncredited, stream.growth, stream.field_bytes);
+        debug_assert_eq!(held, (0, 0, 0), "stream {id} counts after its end");
+        debug_assert_eq!(stream.queued, 0, "content of stream {id} is left");
         stream.life = Life::Free;
         self.closing -= u32::from(core::mem::take(&mut stream.is_closed));
         if life == Life::Live {
@@ -296,6 +323,7 @@ impl Streams {
         self.slots[slot as usize].next = self.free;
         self.free = slot;
         self.alive -= 1;
+        debug_assert!(self.alive > 0 || self.map.is_empty(), "{} in the table", self.map.len());
     }
 
     /// Records a stream as closed that was never opened.
@@ -308,12 +336,26 @@ impl Streams {
         self.closed.find(id)
     }
 
+    /// Compares the counts with the slots.
+    #[cfg(debug_assertions)]
+    fn check_table(&self) {
+        let count = |is: fn(&Stream) -> bool| self.slots.iter().filter(|s| is(s)).count();
+        let alive = count(|stream| stream.life != Life::Free);
+        debug_assert_eq!(self.alive as usize, alive, "streams alive");
+        let closing = count(|stream| stream.is_closed);
+        debug_assert_eq!(self.closing as usize, closing, "streams closed and not released");
+        let live = count(|stream| stream.life == Life::Live);
+        debug_assert_eq!(self.map.len(), live, "streams in the table");
+    }
+
     fn map_insert(&mut self, id: u32, slot: u32) {
         let slots = &self.slots;
         self.map.insert_unique(hash(id), slot, |slot| hash(slots[*slot as usize].id));
+        debug_assert!(self.map.len() <= self.alive as usize, "{} in the table", self.map.len());
     }
 
     fn map_remove(&mut self, id: u32) {
+        debug_assert!(self.find(id).is_some(), "stream {id} is not in the table");
         let slots = &self.slots;
         if let Ok(entry) = self.map.find_entry(hash(id), |slot| slots[*slot as usize].id == id) {
             entry.remove();

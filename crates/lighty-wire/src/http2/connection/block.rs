@@ -66,6 +66,7 @@ impl Connection {
         if head.has(flag::END_HEADERS) {
             return self.handle_block(block, fragment);
         }
+        debug_assert!(self.block.is_none(), "a block within another one");
         self.block_bytes.clear();
         self.block_bytes.extend_from_slice(fragment);
         self.block = Some(Box::new(block));
@@ -78,6 +79,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Option<Event>, ConnFault> {
         let Some(block) = &mut self.block else { return Err(ConnFault::StrayContinuation) };
+        debug_assert_eq!(block.id, head.stream, "the block of another stream");
         block.continuations += 1;
         let is_second_empty = payload.is_empty() && block.has_empty;
         block.has_empty |= payload.is_empty();
@@ -152,6 +154,7 @@ impl Connection {
         block: OpenBlock,
         bytes: &[u8],
     ) -> Result<Option<Event>, ConnFault> {
+        debug_assert!(block.id > self.last_peer_id, "{} {}", block.id, self.last_peer_id);
         self.last_peer_id = block.id;
         self.intake.early_reset_ms = None;
         let content = self.decode(bytes, BlockKind::Request)?;
@@ -309,12 +312,18 @@ impl Connection {
         if block.ends && left.is_some_and(|left| left > 0) {
             return Err(StreamFault::LengthMismatch);
         }
+        debug_assert_eq!(state.recv, Recv::Head, "one response");
         state.recv = if block.ends { Recv::Ended } else { Recv::Body { left } };
         Ok(Event::Response { stream, ends: block.ends })
     }
 
     pub(super) fn end_recv(&mut self, slot: u32) -> StreamKey {
         let stream = &mut self.streams.slots()[slot as usize];
+        debug_assert!(
+            matches!(stream.recv, Recv::Body { left: None | Some(0) }),
+            "{:?}",
+            stream.recv
+        );
         stream.recv = Recv::Ended;
         let id = stream.id;
         self.streams.note_end(slot);

@@ -222,6 +222,7 @@ impl Connection {
     }
 
     fn set_priority(&mut self, slot: u32, priority: Priority) {
+        debug_assert!(priority.urgency < 8, "{priority:?}");
         let stream = &mut self.streams.slots()[slot as usize];
         stream.priority = priority;
         if let List::Ready(..) = stream.list {

@@ -38,6 +38,7 @@ impl Connection {
         debug_assert!(self.recv_window >= 0, "{}", self.recv_window);
         self.receive_data(head.len);
         let left = head.len - (taken - FRAME_HEAD_BYTES);
+        debug_assert_eq!(left, data_len + padding, "bytes of the frame");
         let Some(slot) = self.streams.find(head.stream) else {
             self.drop_data(head, left)?;
             return Ok((taken, None));

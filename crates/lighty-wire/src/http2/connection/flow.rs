@@ -59,6 +59,7 @@ const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
 /// ends the stream.
 #[inline]
 pub(super) fn is_dribble(room: i64, queued: u64, is_last: bool) -> bool {
+    debug_assert!(room > 0 && queued > 0, "{room} {queued}");
     let is_cut = if is_last { (room as u64) < queued } else { room as u64 <= queued };
     is_cut && room < DRIBBLE_BYTES as i64
 }
@@ -106,6 +107,7 @@ impl Connection {
             if stream.life != Life::Live {
                 continue;
             }
+            debug_assert!(stream.send_window >= -WINDOW_MAX, "{}", stream.send_window);
             stream.send_window += delta;
             if stream.send_window > WINDOW_MAX {
                 return Err(ConnFault::WindowSetting);
@@ -172,6 +174,8 @@ impl Connection {
             return;
         }
         stream.unannounced += bytes;
+        #[cfg(debug_assertions)]
+        stream.check_window();
         let withheld = stream.recv_window_max.saturating_sub(max).min(stream.unannounced);
         stream.recv_window_max -= withheld;
         stream.unannounced -= withheld;
@@ -268,6 +272,8 @@ impl Connection {
         } else {
             self.intake.next_at += u64::from(window / 2);
         }
+        let growth_max = self.limits.conn_window_bytes_max.max(self.limits.conn_window_bytes);
+        debug_assert!(self.intake.growth_max <= growth_max, "{}", self.intake.growth_max);
         true
     }
 
@@ -289,5 +295,8 @@ impl Connection {
             debug_assert!(self.recv_window <= WINDOW_MAX, "{}", self.recv_window);
             self.unannounced = 0;
         }
+        // Received bytes are credited at once, so the two always add up to the whole window.
+        let window = self.recv_window + i64::from(self.unannounced);
+        debug_assert_eq!(window, i64::from(self.conn_window()), "{}", self.unannounced);
     }
 }

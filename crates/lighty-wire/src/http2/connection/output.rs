@@ -45,6 +45,11 @@ impl Connection {
     /// that cannot write must not take output, so that pending replies to the peer are counted.
     #[inline]
     pub fn poll_output(&mut self, into: &mut Vec<u8>) {
+        debug_assert!(
+            self.out.is_empty() || self.out.len() >= FRAME_HEAD_BYTES,
+            "{} bytes are no frame",
+            self.out.len()
+        );
         into.extend_from_slice(&self.out);
         self.out.clear();
         (self.replies, self.burst) = (0, 0);
@@ -83,6 +88,7 @@ impl Connection {
         if stream.send != Send::Head || ends && status.is_interim() {
             return Err(SendFault::Misplaced);
         }
+        debug_assert_eq!(stream.queued, 0, "content before the head");
         if !status.is_interim() {
             stream.send = if ends { Send::Ended } else { Send::Body };
         }
@@ -206,6 +212,11 @@ impl Connection {
         }
         let flags = flag::END_HEADERS | end_stream;
         let head = FrameHead { len, kind: kind::HEADERS, flags, stream: id };
+        debug_assert_eq!(
+            self.out[start..start + FRAME_HEAD_BYTES],
+            [0; FRAME_HEAD_BYTES],
+            "reserved"
+        );
         self.out[start..start + FRAME_HEAD_BYTES].copy_from_slice(&head.bytes());
     }
 
@@ -277,6 +288,7 @@ impl Connection {
     #[inline]
     pub fn poll_data(&mut self, room: usize, now_ms: u64, into: &mut Vec<u8>) -> Option<DataFrame> {
         self.poll_output(into);
+        debug_assert!(now_ms >= self.now_ms, "{now_ms} after {}", self.now_ms);
         self.now_ms = now_ms;
         if self.expect == Expect::Nothing {
             return None;
@@ -284,6 +296,7 @@ impl Connection {
         let slot = self.schedule.next()?;
         let conn_room = usize::try_from(self.send_window).unwrap_or(0);
         let stream = &mut self.streams.slots()[slot as usize];
+        debug_assert!(stream.queued > 0 && stream.send_window > 0, "{}", stream.send_window);
         let wanted = usize::try_from(stream.queued).unwrap_or(usize::MAX);
         let wanted = wanted.min(usize::try_from(stream.send_window).unwrap_or(0)).min(TURN_BYTES);
         let len = wanted.min(conn_room).min(room);
@@ -331,6 +344,8 @@ impl Connection {
     /// unproductive frames.
     #[inline]
     fn on_end_sent(&mut self, slot: u32) {
+        let stream = &self.streams.slots()[slot as usize];
+        debug_assert_eq!((stream.send, stream.queued), (Send::Ended, 0), "stream {}", stream.id);
         self.streams.note_end(slot);
         self.schedule.place(self.streams.slots(), slot, List::None);
         self.resets.repay(1);
@@ -375,6 +390,8 @@ impl Connection {
         }
         self.schedule.place(self.streams.slots(), key.slot, List::None);
         self.streams.release(key.slot);
+        #[cfg(debug_assertions)]
+        self.check_sums();
     }
 }
 

@@ -108,6 +108,7 @@ impl Connection {
     }
 
     pub(super) fn push_goaway(&mut self, last_id: u32, code: ErrorCode, message: &[u8]) {
+        debug_assert!(!self.is_shutting_down_above(last_id), "{last_id} was refused");
         let mut payload = Vec::with_capacity(8 + message.len());
         payload.extend_from_slice(&last_id.to_be_bytes());
         payload.extend_from_slice(&code.0.to_be_bytes());
@@ -141,6 +142,7 @@ impl Connection {
     /// # Errors
     /// [`ConnFault`], as from [`Connection::handle_input`].
     pub fn handle_timeout(&mut self, now_ms: u64) -> Result<(), ConnFault> {
+        debug_assert!(now_ms >= self.now_ms, "{now_ms} after {}", self.now_ms);
         self.now_ms = now_ms;
         if self.expect == Expect::Nothing {
             return Ok(());
@@ -175,6 +177,7 @@ impl Connection {
     pub(super) fn wake_dribbling(&mut self, now_ms: u64) {
         while let Some(slot) = self.schedule.first_dribbling() {
             let stream = &self.streams.slots()[slot as usize];
+            debug_assert_ne!(stream.waits_since_ms, 0, "stream {} does not wait", stream.id);
             if now_ms < stream.waits_since_ms + DRIBBLE_MS {
                 return;
             }

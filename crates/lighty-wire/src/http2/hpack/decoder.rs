@@ -90,6 +90,7 @@ impl Decoder {
                 self.literal(block, &mut at, 4, false, &mut sink)?;
             }
         }
+        debug_assert_eq!(at, block.len(), "a field beyond the block");
         Ok(())
     }
 

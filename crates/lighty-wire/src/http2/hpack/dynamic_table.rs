@@ -96,9 +96,18 @@ impl DynamicTable {
     pub(super) fn resize(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict(0);
+        #[cfg(debug_assertions)]
+        self.check_size();
         if self.entries.is_empty() {
             (self.bytes, self.base) = (Vec::new(), 0);
         }
+    }
+
+    /// Compares the size with the entries.
+    #[cfg(debug_assertions)]
+    fn check_size(&self) {
+        let size: usize = self.entries.iter().map(|entry| entry.len() + ENTRY_OVERHEAD).sum();
+        debug_assert_eq!(self.size, size, "{} entries", self.entries.len());
     }
 
     /// The entry at a position counted from the newest, which is 0.
@@ -137,12 +146,17 @@ impl DynamicTable {
         self.bytes.extend_from_slice(field.value);
         self.size += len + ENTRY_OVERHEAD;
         self.inserted = self.inserted.wrapping_add(1);
+        debug_assert!(self.size <= self.size_max, "{} of {}", self.size, self.size_max);
+        debug_assert!(self.bytes.len() <= 2 * self.size_max, "{} bytes", self.bytes.len());
     }
 
     /// Evicts the oldest entries until `more` bytes fit.
     fn evict(&mut self, more: usize) {
         while self.size + more > self.size_max {
-            let Some(oldest) = self.entries.pop_front() else { return };
+            let Some(oldest) = self.entries.pop_front() else {
+                debug_assert_eq!(self.size, 0, "an empty table");
+                return;
+            };
             self.size -= oldest.len() + ENTRY_OVERHEAD;
         }
     }

@@ -77,6 +77,7 @@ impl Encoder {
             self.update = Some((smallest, size));
             self.table.resize(size as usize);
         }
+        debug_assert!(self.table.size_max() <= self.cap as usize, "{}", self.table.size_max());
     }
 
     /// Bytes of memory held.
@@ -97,6 +98,8 @@ impl Encoder {
             self.recall();
         }
         if let Some((smallest, last)) = self.update.take() {
+            debug_assert!(smallest <= last, "{smallest} {last}");
+            debug_assert_eq!(last as usize, self.table.size_max(), "the announced size");
             if smallest < last {
                 integer::encode(smallest as usize, 5, 0x20, out);
             }
@@ -116,6 +119,7 @@ impl Encoder {
             }
             number = number.wrapping_add(1);
         }
+        debug_assert_eq!(number, self.table.inserted(), "the newest entry comes last");
     }
 
     /// Appends `:status`.
@@ -265,7 +269,9 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     let coded_len = if text.len() < 3 { text.len() } else { huffman::coded_len(text) };
     if coded_len < text.len() {
         integer::encode(coded_len, 7, 0x80, out);
+        let start = out.len();
         huffman::encode(text, out);
+        debug_assert_eq!(out.len() - start, coded_len, "the announced length");
     } else {
         integer::encode(text.len(), 7, 0, out);
         out.extend_from_slice(text);

@@ -30,6 +30,7 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackFault> 
         out.push(symbol);
         window <<= len;
         bits -= len;
+        debug_assert_eq!(window << bits, 0, "more than {bits} bits are left");
     }
     let is_padding = bits < 8 && window == !(u64::MAX >> bits);
     if is_padding { Ok(()) } else { Err(HpackFault::Huffman) }

@@ -14,6 +14,7 @@ pub(super) const INTEGER_MAX: u32 = 1 << 24;
 /// [`HpackFault::Truncated`] and [`HpackFault::IntegerTooLarge`].
 #[inline]
 pub(super) fn decode(block: &[u8], at: &mut usize, prefix: u32) -> Result<u32, HpackFault> {
+    debug_assert!(*at <= block.len() && (1..=8).contains(&prefix), "{at} {prefix}");
     let mask = (1u32 << prefix) - 1;
     let first = u32::from(*block.get(*at).ok_or(HpackFault::Truncated)?) & mask;
     *at += 1;
@@ -45,6 +46,7 @@ fn decode_rest(block: &[u8], at: &mut usize, mask: u32) -> Result<u32, HpackFaul
 #[inline]
 pub(super) fn encode(value: usize, prefix: u32, pattern: u8, out: &mut Vec<u8>) {
     let mask = (1usize << prefix) - 1;
+    debug_assert_eq!(usize::from(pattern) & mask, 0, "the pattern leaves {prefix} bits");
     if value < mask {
         out.push(pattern | value as u8);
     } else {

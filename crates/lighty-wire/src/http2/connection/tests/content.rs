@@ -158,10 +158,14 @@ fn the_connection_has_a_window_of_its_own() {
     let mut bench = Bench::with(limits);
     let window = bench.conn.recv_window;
     assert_eq!(window, i64::from(limits.conn_window_bytes_max));
-    bench.conn.recv_window = 16_384;
     bench.post(1);
-    bench.feed(&data(1, &[0; 16_384], false)).expect("to the brim");
-    assert_eq!(bench.feed(&data(1, &[0], false)), Err(ConnFault::WindowExceeded));
+    let mut feed_with = |left: i64| {
+        let used = u32::try_from(window - left).expect("a part of the window");
+        (bench.conn.recv_window, bench.conn.unannounced) = (left, used);
+        bench.feed(&data(1, &[0; 16_384], false))
+    };
+    assert_eq!(feed_with(16_384), Ok(()), "to the brim");
+    assert_eq!(feed_with(16_383), Err(ConnFault::WindowExceeded));
 }
 
 /// A client at the distance of a round trip: frames for it arrive after it has used up its windows.

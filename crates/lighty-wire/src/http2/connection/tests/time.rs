@@ -14,6 +14,7 @@ fn settings_and_their_acknowledgement() {
     let mut bench = Bench::fresh(Limits::default());
     assert_eq!(bench.conn.deadline_ms(), Some(10_000));
     assert_eq!(bench.conn.handle_timeout(9999), Ok(()));
+    bench.now_ms = 9999;
     bench.feed(&[&PREFACE[..], &raw(kind::SETTINGS, 0, 0, &[])].concat()).expect("settings");
     assert_eq!(bench.conn.deadline_ms(), Some(10_000));
     assert_eq!(bench.conn.handle_timeout(10_000), Err(ConnFault::SettingsTimeout));

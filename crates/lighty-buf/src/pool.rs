@@ -62,6 +62,7 @@ impl BufPool {
         };
         let memory =
             recycled.unwrap_or_else(|| vec![0; self.shared.buffer_bytes].into_boxed_slice());
+        debug_assert_eq!(memory.len(), self.shared.buffer_bytes, "buffers of one size");
         Some(PooledBuf {
             length: memory.len(),
             memory: Some(memory),
@@ -104,6 +105,7 @@ impl BufPool {
         let keep = state.high_water - state.in_use;
         state.high_water = state.in_use;
         if state.free.len() > keep {
+            debug_assert!(keep + state.in_use <= self.shared.buffers_max, "{keep}");
             let surplus = state.free.split_off(keep);
             state.free.shrink_to(keep);
             drop(state);
@@ -166,8 +168,10 @@ impl Drop for PooledBuf {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             let mut state = self.home.lock();
+            debug_assert!(state.in_use > 0, "a buffer that was not taken");
             state.in_use -= 1;
             state.free.push(memory);
+            debug_assert!(state.free.len() + state.in_use <= self.home.buffers_max);
         }
     }
 }

@@ -66,6 +66,7 @@ impl<F> ChunkQueue<F> {
         self.memory_bytes += other.memory_bytes;
         self.chunks.append(&mut other.chunks);
         (other.len_bytes, other.memory_bytes) = (0, 0);
+        debug_assert!(self.memory_bytes <= self.len_bytes, "{}", self.memory_bytes);
         debug_assert_eq!(self.chunks.is_empty(), self.len_bytes == 0, "{}", self.len_bytes);
     }
 
@@ -78,6 +79,7 @@ impl<F> ChunkQueue<F> {
     pub fn pop_front(&mut self) -> Option<Chunk<F>> {
         let chunk = self.chunks.pop_front()?;
         self.count_out(chunk.len(), matches!(chunk, Chunk::Memory(_)));
+        debug_assert_eq!(self.chunks.is_empty(), self.len_bytes == 0, "{}", self.len_bytes);
         Some(chunk)
     }
 
@@ -90,6 +92,7 @@ impl<F> ChunkQueue<F> {
         while bytes > 0 {
             let front = self.chunks.front_mut().expect("bytes are left, so a chunk is");
             let in_memory = matches!(front, Chunk::Memory(_));
+            debug_assert!(!front.is_empty(), "an empty chunk is never held");
             let step = bytes.min(front.len());
             if step == front.len() {
                 self.chunks.pop_front();
@@ -134,6 +137,7 @@ impl<F> ChunkQueue<F> {
     #[inline]
     pub fn clear(&mut self) {
         if !self.chunks.is_empty() {
+            debug_assert!(self.len_bytes > 0, "an empty chunk");
             self.chunks.clear();
             (self.len_bytes, self.memory_bytes) = (0, 0);
         }
@@ -191,6 +195,7 @@ impl<F: Clone> ChunkQueue<F> {
             }
         }
         debug_assert_eq!(head.len_bytes, bytes, "split");
+        debug_assert!(self.len_bytes > 0, "all bytes were split off");
         head
     }
 }

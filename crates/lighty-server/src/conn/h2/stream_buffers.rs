@@ -106,8 +106,9 @@ impl H2StreamBuffers {
         let sender = self.sender.take().map(|(_, waker)| waker);
         let waiting = [sender, self.reader.take(), self.watcher.take()];
         waiting.into_iter().flatten().for_each(Waker::wake);
-        self.lost_bytes = std::mem::take(&mut self.content_bytes);
-        self.lost_bytes
+        let dropped_bytes = std::mem::take(&mut self.content_bytes);
+        self.lost_bytes += dropped_bytes;
+        dropped_bytes
     }
 
     /// Ends the exchange's side. Returns the received bytes that were not read.

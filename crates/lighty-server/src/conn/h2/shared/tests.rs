@@ -211,6 +211,8 @@ fn half_close_resets_a_running_exchange_whose_content_lacks_a_window() {
     pair.write();
     assert_eq!(pair.resets(), [(running.id(), ErrorCode::CANCEL)]);
     assert_eq!(pair.shared.never_sent(running), 80_000 - 65_535);
+    pair.shared.reset(running, ErrorCode::CANCEL);
+    assert_eq!(pair.shared.never_sent(running), 80_000 - 65_535, "reset again");
     assert!(matches!(pair.shared.poll_drained(running, &mut cx), Poll::Ready(Err(_))));
     pair.shared.end(running);
     pair.write();

@@ -313,8 +313,13 @@ impl Upstream {
         let chosen = match choices {
             [] => return None,
             [only] => only,
-            several => several.get(self.balancer.pick(several, key))?,
+            several => {
+                let picked = self.balancer.pick(several, key);
+                debug_assert!(picked < several.len(), "{picked} of {}", several.len());
+                several.get(picked)?
+            }
         };
+        debug_assert!((chosen.index as usize) < addresses.len(), "{}", chosen.index);
         addresses.get(chosen.index as usize).cloned()
     }
 

@@ -103,7 +103,9 @@ impl Backlog {
         }
         let turn = (class, queue.next);
         queue.next += 1;
-        queue.places.insert(turn, Waiting { worker, is_restricted, called: false, waker: None });
+        let waiting = Waiting { worker, is_restricted, called: false, waker: None };
+        let other = queue.places.insert(turn, waiting);
+        debug_assert!(other.is_none(), "{turn:?} is taken");
         let before = self.waiting.fetch_add(1, Ordering::AcqRel) as usize;
         // A request that leaves is counted for a moment longer.
         debug_assert!(before + 1 >= queue.places.len(), "{before} {}", queue.places.len());
@@ -209,6 +211,7 @@ impl Ticket<'_> {
 
     fn poll_called(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.backlog.lock();
+        debug_assert!(queue.places.contains_key(&self.turn), "{:?} has left", self.turn);
         let Some(waiting) = queue.places.get_mut(&self.turn) else { return Poll::Ready(()) };
         if std::mem::take(&mut waiting.called) {
             self.has_call = true;

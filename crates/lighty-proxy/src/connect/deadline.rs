@@ -100,6 +100,7 @@ impl Alarm {
         self.at_ms = u64::MAX;
         if let Some(key) = self.key.take() {
             let mut list = self.deadlines.list.borrow_mut();
+            debug_assert!(list.entries[key].is_some(), "entry {key} is free");
             list.entries[key] = None;
             list.free.push(key);
         }
@@ -123,6 +124,8 @@ impl Alarm {
                         list.entries.len() - 1
                     }
                 };
+                debug_assert!(list.entries[key].is_none(), "entry {key} is in use");
+                debug_assert!(list.free.len() < list.entries.len(), "{} are free", list.free.len());
                 list.entries[key] = entry;
                 self.key = Some(key);
             }

@@ -144,6 +144,7 @@ impl Link {
     /// Returns a stream as a connection of its own. If this connection is closed, the stream is
     /// refused.
     fn begin(self: &Rc<Self>) -> (Stream, Ticket) {
+        debug_assert!(self.is_closed.get() || self.has_room(), "{} streams", self.streams.get());
         self.streams.set(self.streams.get() + 1);
         self.requests_left.set(self.requests_left.get().saturating_sub(1));
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -178,6 +179,7 @@ struct Fate {
 impl Fate {
     /// Records the number of bytes written, and whether more of the request waits to be written.
     fn tell_written(&self, is_withheld: bool, written: u64) {
+        debug_assert!(written >= self.written.get(), "{written} after {}", self.written.get());
         let was_withheld = self.is_withheld.replace(is_withheld);
         let has_moved = self.written.replace(written) != written && is_withheld;
         if (was_withheld != is_withheld || has_moved)

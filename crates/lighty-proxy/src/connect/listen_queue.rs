@@ -203,6 +203,7 @@ impl ListenQueue {
         let begun = line.number();
         line.mean_us = mean_us;
         line.open += 1;
+        debug_assert!(line.entries.back().is_none_or(|last| last.begun < begun), "{begun}");
         line.entries.push_back(Waiting { begun, complete: None });
         self.count(&line);
         // A connection becoming idle at the same time counts itself first and then checks the line:
@@ -334,6 +335,8 @@ impl ListenQueue {
     }
 
     fn count(&self, line: &Line) {
+        #[cfg(debug_assertions)]
+        line.check();
         self.waiting.store(line.len(), Ordering::SeqCst);
         if line.entries.is_empty() {
             self.surplus.store(0, Ordering::Release);
@@ -421,6 +424,15 @@ impl Line {
 
     fn len(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Checks the counts of a debug build.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let len = self.len();
+        debug_assert!(self.held + len <= self.open, "{} {len} {}", self.held, self.open);
+        debug_assert!(self.given <= len, "{} of {len}", self.given);
+        debug_assert!(self.proven >= self.held, "{} {}", self.proven, self.held);
     }
 
     /// Returns the first connection in line; 0 if it is empty. Connections still being opened do

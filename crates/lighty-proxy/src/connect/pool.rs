@@ -55,6 +55,7 @@ impl ConnPermit {
     }
 
     fn go_idle(&mut self) -> MayIdle {
+        debug_assert!(!self.is_idle, "a permit becomes idle once");
         let may_idle = self.address.queue.become_idle(self.address.first_byte_us());
         if may_idle != MayIdle::No {
             self.is_idle = true;
@@ -64,6 +65,7 @@ impl ConnPermit {
     }
 
     fn wake(&mut self) {
+        debug_assert!(self.is_idle, "the permit is in use");
         self.is_idle = false;
         self.address.queue.leave_idle();
         self.address.leave_idle();
@@ -212,6 +214,7 @@ impl Connection {
 
     /// Returns its idle time before the current request, in milliseconds.
     fn rested_ms(&self, now_ms: u64) -> u64 {
+        debug_assert!(now_ms >= self.idle_since_ms, "{now_ms} after {}", self.idle_since_ms);
         now_ms.saturating_sub(self.idle_since_ms)
     }
 }
@@ -322,7 +325,11 @@ impl Pool {
         }
         connection.idle_since_ms = now_ms;
         let id = connection.permit.address.id;
-        self.idle.borrow_mut().entry(id).or_default().push(connection);
+        let mut idle = self.idle.borrow_mut();
+        let resting = idle.entry(id).or_default();
+        let counted = connection.permit.address.idle() as usize;
+        debug_assert!(resting.len() < counted, "{} of {counted} idle ones", resting.len());
+        resting.push(connection);
     }
 
     /// Runs once a second: closes idle connections that timed out or that the backend closed.

@@ -148,6 +148,7 @@ impl ReplayableBody {
     /// Drops the pieces kept for a resend, because a response has begun.
     pub(crate) fn forget(&mut self) {
         if let Replay::Kept = self.replay {
+            debug_assert!(self.at <= self.kept.len(), "{} {}", self.at, self.kept.len());
             self.kept.drain(..self.at);
             self.at = 0;
             self.replay = Replay::Lost;
@@ -160,6 +161,7 @@ impl ReplayableBody {
         most: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        debug_assert!(most > 0, "a piece of nothing would look like content");
         if self.rest.is_empty() {
             match ready!(self.poll_whole(cx)) {
                 Some(Ok(piece)) => self.rest = piece,
@@ -200,6 +202,7 @@ impl ReplayableBody {
         if !matches!(self.replay, Replay::Kept) {
             return;
         }
+        debug_assert_eq!(self.at, self.kept.len(), "kept pieces come first");
         self.kept_bytes += piece.len();
         if self.kept_bytes > KEPT_BYTES_MAX {
             self.replay = Replay::Lost;

@@ -359,6 +359,7 @@ impl UpstreamCall {
 
     /// Resets the output buffer after everything was written.
     fn start_over(&mut self) {
+        debug_assert_eq!(self.sent, self.out.len(), "unsent bytes");
         self.out.clear();
         self.sent = 0;
     }

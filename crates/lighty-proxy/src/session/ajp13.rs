@@ -168,6 +168,8 @@ impl Session for AjpSession {
     }
 
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        let is_due = self.body.due().is_some_and(|due| piece.len() <= due);
+        debug_assert!(piece.is_empty() || is_due, "{} bytes were not asked for", piece.len());
         if !piece.is_empty()
             && let Ok(head) = self.body.take_head(piece.len())
         {

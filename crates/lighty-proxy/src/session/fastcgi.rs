@@ -93,6 +93,7 @@ pub(super) fn session(role: &FastcgiRole) -> FastcgiSession {
 impl FastcgiSession {
     /// Takes the part of the body that arrived with the end of the head.
     fn take_early(&mut self, output: Vec<u8>) -> Result<(), FaultReport> {
+        debug_assert!(self.early.is_empty(), "one head");
         let mut rest = Bytes::from(output);
         let mut early = Vec::new();
         while !rest.is_empty() {
@@ -178,6 +179,7 @@ impl Session for FastcgiSession {
 
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         debug_assert_eq!(self.stdin, Stdin::Open, "content after the end of the request");
+        debug_assert!(piece.len() <= self.takes(), "{} bytes", piece.len());
         // No longer piece was requested.
         let Ok(length @ 1..) = u16::try_from(piece.len()) else { return };
         out.extend_from_slice(&stdin_header(length));
@@ -255,6 +257,7 @@ impl Session for FastcgiSession {
             match step.event {
                 None => return Ok(Step { consumed: at, event: Event::More }),
                 Some(fastcgi::FastcgiEvent::Stdout(range)) => {
+                    debug_assert_eq!(self.unwrapped, 0, "the last piece is not passed on");
                     at = start + range.start;
                     self.unwrapped = range.len();
                 }

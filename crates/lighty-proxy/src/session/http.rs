@@ -105,6 +105,7 @@ impl Session for HttpSession {
         if piece.is_empty() {
             return;
         }
+        debug_assert_ne!(self.request, RequestFraming::Ended, "content after the end");
         if self.request != RequestFraming::Chunked {
             out.extend_from_slice(piece);
             return;

@@ -151,6 +151,8 @@ impl Session for Http2Session {
         }
         let count = self.piece_left.min(input.len() - consumed);
         self.piece_left -= count;
+        // The connection's codec has compared the content with the announced length.
+        debug_assert!(self.left.is_none_or(|left| count as u64 <= left), "{count} {:?}", self.left);
         self.left = self.left.map(|left| left.saturating_sub(count as u64));
         let piece = consumed..consumed + count;
         let event = if count > 0 { Event::Data(piece) } else { Event::More };

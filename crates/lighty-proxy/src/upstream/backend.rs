@@ -221,7 +221,8 @@ impl Backend {
 
     /// Records that a kept HTTP/2 connection has a stream again, or ends.
     pub(crate) fn take_carrier(&self) {
-        self.idle_carriers.fetch_sub(1, Ordering::Relaxed);
+        let before = self.idle_carriers.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "no idle connection was counted");
     }
 
     /// Returns the mean time to the first byte of a response in microseconds; 0 = unknown.

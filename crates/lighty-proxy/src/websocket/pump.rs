@@ -295,6 +295,7 @@ impl Pump {
     }
 
     fn push_message(&mut self, bytes: &[u8]) {
+        debug_assert!(!self.has_sent_close, "content after the close");
         let mut end = bytes.len();
         if self.opcode == Opcode::Text {
             // A character that does not end within the kept bytes is examined together with the new
@@ -309,6 +310,7 @@ impl Pump {
             self.to_near.bytes.extend_from_slice(&bytes[..end]);
         }
         self.tail.extend_from_slice(&bytes[end..]);
+        debug_assert!(self.tail.len() <= 3, "{:?} begins no character", self.tail);
     }
 
     #[cold]

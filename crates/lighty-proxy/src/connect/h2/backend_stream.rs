@@ -189,6 +189,7 @@ impl BackendStream {
     fn carry_head(&mut self, machine: &mut Connection, scheme: &[u8]) -> CarryProgress {
         let Some(record) = self.whole() else { return CarryProgress::NeedsInput };
         let end = HEAD_BYTES + record.len;
+        debug_assert!(record.kind == Kind::Head && self.key.is_none(), "{:?}", record.kind);
         let mut payload = Payload(&self.inbox[HEAD_BYTES..end]);
         let ends = payload.byte() != 0;
         let (method, path, authority) = (payload.text(), payload.text(), payload.text());
@@ -255,6 +256,7 @@ impl BackendStream {
         }
         let Some(record) = self.whole() else { return CarryProgress::NeedsInput };
         let end = HEAD_BYTES + record.len;
+        debug_assert!(record.kind == Kind::End && self.trailers.is_none(), "{:?}", record.kind);
         let mut trailers = Fields::new();
         Payload(&self.inbox[HEAD_BYTES..end]).fields(&mut trailers);
         self.inbox.drain(..end);

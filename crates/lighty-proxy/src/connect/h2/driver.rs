@@ -161,6 +161,7 @@ impl Driver {
         self.input.resize(INPUT_BYTES, 0);
         self.input.copy_within(self.pending.clone(), 0);
         self.pending = 0..self.pending.len();
+        debug_assert!(self.pending.end < self.input.len(), "no room: {:?}", self.pending);
         let read = self.far.poll_read(cx, &mut self.input[self.pending.end..]);
         match read {
             Poll::Pending => {
@@ -197,6 +198,7 @@ impl Driver {
                 self.handle(event, rest);
             }
             self.pending.start += handled.consumed;
+            debug_assert!(self.pending.start <= self.pending.end, "{:?}", self.pending);
             if handled.event.is_none() {
                 break;
             }
@@ -275,6 +277,7 @@ impl Driver {
                 self.machine.release(key);
             }
             request.end(cx);
+            debug_assert!(self.link.streams.get() > 0, "no stream was counted");
             self.link.streams.set(self.link.streams.get().saturating_sub(1));
             self.idle_since_ms = now_ms;
             moved = true;
@@ -331,7 +334,9 @@ impl Driver {
         while self.out.len() - self.sent < OUTPUT_BYTES_MAX {
             let frame = self.machine.poll_data(OUTPUT_BYTES_MAX, now_ms, &mut self.out);
             let Some(frame) = frame else { break };
-            if let Some(request) = find(&mut self.streams, frame.stream) {
+            let request = find(&mut self.streams, frame.stream);
+            debug_assert!(request.is_some(), "{:?} was released", frame.stream);
+            if let Some(request) = request {
                 request.take_content(frame.len, frame.ends, &mut self.out);
             }
         }

@@ -52,6 +52,7 @@ impl Liveness {
 
     /// Records that bytes have arrived.
     pub(super) fn hear(&mut self, now_ms: u64) {
+        debug_assert!(now_ms >= self.heard_ms, "{now_ms} after {}", self.heard_ms);
         self.heard_ms = now_ms;
         self.pinged_ms = None;
     }
@@ -92,6 +93,7 @@ impl Liveness {
 
     /// Records that a PING is sent.
     pub(super) fn ask(&mut self, now_ms: u64) {
+        debug_assert!(self.interval_ms > 0 && self.pinged_ms.is_none(), "{:?}", self.pinged_ms);
         self.pinged_ms = Some(now_ms);
         let longer_ms = self.wait_ms.saturating_mul(GROWTH).min(WAIT_MS_MAX);
         self.wait_ms = longer_ms.max(self.interval_ms);

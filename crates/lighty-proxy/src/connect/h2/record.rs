@@ -32,6 +32,7 @@ impl Record {
     /// Parses the record at the front of `bytes`; `None` if its header is incomplete.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let &[kind, len @ ..] = bytes.first_chunk::<HEAD_BYTES>()?;
+        debug_assert!((1..=4).contains(&kind), "{kind}");
         let kind = match kind {
             1 => Kind::Head,
             2 => Kind::Interim,
@@ -48,7 +49,9 @@ pub(crate) fn push(kind: Kind, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>
     out.extend_from_slice(&[kind as u8, 0, 0, 0, 0]);
     fill(out);
     // Heads and pieces are far below 4 GiB.
-    let len = (out.len() - start - HEAD_BYTES) as u32;
+    let len = out.len() - start - HEAD_BYTES;
+    debug_assert!(u32::try_from(len).is_ok(), "{len}");
+    let len = len as u32;
     out[start + 1..start + HEAD_BYTES].copy_from_slice(&len.to_be_bytes());
 }
 
@@ -84,6 +87,7 @@ pub(crate) struct Payload<'a>(pub &'a [u8]);
 impl<'a> Payload<'a> {
     /// Returns the next bytes; fewer if the payload ends before.
     fn bytes(&mut self, count: usize) -> &'a [u8] {
+        debug_assert!(count <= self.0.len(), "{count} of {}", self.0.len());
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes

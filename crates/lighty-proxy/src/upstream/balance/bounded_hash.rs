@@ -35,7 +35,9 @@ impl Balancer for BoundedHash {
             HashKey::Client => key.client.map_or(key.random, client_hash),
         };
         let load = TotalLoad::of(choices, self.load_percent);
-        winner(hash, choices, |choice| load.has_room(choice)).unwrap_or(0)
+        let winner = winner(hash, choices, |choice| load.has_room(choice));
+        debug_assert!(winner.is_some() || choices.is_empty(), "some address has room");
+        winner.unwrap_or(0)
     }
 }
 

@@ -37,6 +37,7 @@ fn draw(choices: &[Choice], except: Option<usize>, random: u32) -> usize {
             None => return index,
         }
     }
+    debug_assert!(total == 0, "{random} is within the sum of {total}");
     0
 }
 

@@ -122,6 +122,8 @@ impl Health {
         let (record, limits) = &mut *inner;
         *limits = HealthLimits::of(spec);
         record.adopt(spec);
+        #[cfg(debug_assertions)]
+        record.check();
         self.is_calm.store(record.is_calm(), Ordering::Release);
     }
 
@@ -213,6 +215,8 @@ impl Health {
         let mut inner = self.lock();
         let (record, limits) = &mut *inner;
         let done = work(record, limits);
+        #[cfg(debug_assertions)]
+        record.check();
         self.is_calm.store(record.is_calm(), Ordering::Release);
         done
     }
@@ -257,6 +261,17 @@ impl HealthRecord {
             self.failing_since_ms = None;
         }
         self.is_starting_slowly &= spec.slow_start_ms > 0;
+    }
+
+    /// Checks that the parts agree, in a debug build.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let is_up = matches!(self.standing, HealthStanding::Up);
+        debug_assert!(self.fails == 0 || self.failing_since_ms.is_some(), "{self:?}");
+        debug_assert!(is_up || self.failing_since_ms.is_some(), "{self:?}");
+        debug_assert!(is_up || !self.is_starting_slowly, "{self:?}");
+        let is_checked_out = matches!(self.standing, HealthStanding::CheckedOut { .. });
+        debug_assert!(!is_checked_out || self.checks.is_some(), "{self:?}");
     }
 
     fn is_calm(&self) -> bool {

@@ -114,6 +114,7 @@ struct Alive<'a>(&'a Group);
 impl<'a> Alive<'a> {
     fn new(group: &'a Group) -> Self {
         group.alive.set(group.alive.get() + 1);
+        debug_assert!(group.alive.get() <= group.spawn.max_procs.max(1), "{}", group.alive.get());
         Self(group)
     }
 }

@@ -286,6 +286,8 @@ impl Group {
     }
 
     fn change(&self, wanted: u32, why: &str) {
+        let SpawnSpec { min_procs, max_procs, .. } = *self.spawn;
+        debug_assert!((min_procs..=max_procs).contains(&wanted), "{wanted} processes");
         self.log
             .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
         self.wanted.send_replace(Some(wanted));

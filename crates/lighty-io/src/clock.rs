@@ -203,6 +203,7 @@ impl Clock {
         let times = &*self.0;
         let Some(elapsed_us) = times.source.elapsed_us() else { return };
         let us = MONO_START_US + elapsed_us;
+        debug_assert!(us >= times.mono_us.get(), "{us} after {}", times.mono_us.get());
         times.mono_us.set(us);
         times.mono_ms.set(us / 1000);
         let unix_us = times.started_unix_us.get() + elapsed_us;

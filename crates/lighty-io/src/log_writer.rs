@@ -88,6 +88,7 @@ impl LogBuffer {
 
     /// Moves the bytes for the current destination into `taken`, which is empty.
     fn take(&mut self, taken: &mut Vec<u8>) {
+        debug_assert!(taken.is_empty(), "{} bytes are not written", taken.len());
         match &mut self.before_switch {
             None => std::mem::swap(&mut self.bytes, taken),
             Some(before) => taken.extend(self.bytes.drain(..std::mem::take(before))),
@@ -445,6 +446,7 @@ impl SharedLog {
             let mut control = lock(&self.control);
             if written && control.next.is_none() {
                 control.flushes_done = flush;
+                debug_assert!(flush <= control.flushes_wanted, "{flush}");
                 self.written.notify_all();
             }
             if order.stop {

@@ -250,6 +250,7 @@ impl Sender {
                 Err(_) if bytes > 0 => break SendState::Spent,
                 Err(error) => return Err(error),
             };
+            debug_assert!(step.bytes <= left, "{} of {left}", step.bytes);
             queue.advance(step.bytes);
             bytes += step.bytes;
             if step.full {

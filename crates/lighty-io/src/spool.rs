@@ -169,6 +169,7 @@ impl Spool {
             return None;
         }
         self.taken += length;
+        debug_assert!(self.taken <= self.written, "{} of {}", self.taken, self.written);
         Some(FileRange { file: Rc::clone(&segment.file), offset, length })
     }
 
@@ -186,6 +187,7 @@ impl Spool {
     pub fn release(&mut self, bytes: u64) {
         self.released = self.released.max(bytes.min(self.taken));
         let released = self.released;
+        debug_assert!(released <= self.taken, "{released} of {}", self.taken);
         let last = self.segments.len().saturating_sub(1);
         let mut at = 0;
         self.segments.retain(|segment| {
@@ -255,7 +257,7 @@ impl Spool {
     async fn write(&mut self, at: usize, bytes: Bytes) -> (usize, Option<io::Error>) {
         let segment = &self.segments[at];
         let Some(writer) = segment.writer.clone() else { return (0, None) };
-        let offset = segment.length;
+        let (offset, offered) = (segment.length, bytes.len());
         self.torn = true;
         let job = move || anonymous::write_all(writer.as_fd(), &bytes, offset);
         let (written, error) = match self.pool.run_anyhow(Lane::Write, job).await {
@@ -265,6 +267,9 @@ impl Spool {
         self.torn = false;
         self.segments[at].length += written as u64;
         self.written += written as u64;
+        debug_assert!(written <= offered, "{written} of {offered}");
+        let end = self.segments[at].start + self.segments[at].length;
+        debug_assert_eq!(end, self.written, "the segments follow each other");
         (written, error)
     }
 

@@ -110,6 +110,7 @@ impl Flight {
             (slots.len() - 1) as u32
         });
         let place = &mut slots[at as usize];
+        debug_assert!(place.slot.is_none(), "slot {at} is in use");
         place.slot = Some(slot);
         Id { at, generation: place.generation }
     }
@@ -119,6 +120,7 @@ impl Flight {
     pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut FileJob) -> T) -> Option<T> {
         let mut slots = self.slots.borrow_mut();
         let slot = slot_of(&mut slots, id)?;
+        debug_assert!(!matches!(slot.state, FlightState::Done(_)), "{id:?} has ended");
         slot.state = FlightState::Started(None);
         Some(with(&mut slot.job))
     }
@@ -147,6 +149,7 @@ impl Flight {
                 self.remove(id);
                 return;
             }
+            debug_assert!(!matches!(slot.state, FlightState::Done(_)), "{id:?} ends once");
             slot.state = FlightState::Done(result);
             slot.waker.take()
         };
@@ -176,6 +179,8 @@ impl Flight {
         };
         self.free.borrow_mut().push(id.at);
         self.count.set(self.count.get() - 1);
+        let in_use = self.slots.borrow().len() - self.free.borrow().len();
+        debug_assert_eq!(self.count.get(), in_use as u64, "slots in use");
         Some(slot)
     }
 

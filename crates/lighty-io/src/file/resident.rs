@@ -60,6 +60,8 @@ impl FileEngine {
         }
         // Query as much as can be recorded: the whole file, or whole windows.
         let wide = self.widen(span, file.meta().size);
+        debug_assert!(wide.offset <= span.offset, "{} {}", wide.offset, span.offset);
+        debug_assert!(wide.offset + wide.length >= span.offset + span.length, "{}", wide.length);
         let asking = &self.0.asking;
         if asking.is_resident(file, wide.offset, wide.length) {
             file.remember_resident(wide, span.offset, now_ms);

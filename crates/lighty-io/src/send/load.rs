@@ -50,6 +50,7 @@ impl Sender {
         if let Some(disk) = &mut loading.0 {
             self.warm_next(disk, range);
         }
+        debug_assert!(bytes <= want, "{bytes} of {want}");
         queue.advance(bytes as u64);
         queue.push_front(Chunk::Memory(super::buffered::freeze(buf, bytes)));
         Ok(true)

@@ -146,11 +146,13 @@ impl Table {
 
     pub(super) fn get(&self, lookup: &CacheLookup<'_>) -> Option<&CacheSlot> {
         let at = *self.map.get(lookup as &dyn AsCacheLookup)?;
+        debug_assert!(self.slots[at].is_some(), "slot {at} is free");
         self.slots[at].as_ref()
     }
 
     pub(super) fn remove(&mut self, lookup: &CacheLookup<'_>) -> Option<CacheSlot> {
         let at = self.map.remove(lookup as &dyn AsCacheLookup)?;
+        debug_assert!(self.slots[at].is_some(), "slot {at} is free");
         self.free.push(at);
         self.slots[at].take()
     }
@@ -167,8 +169,11 @@ impl Table {
             self.slots.push(None);
             self.slots.len() - 1
         });
+        debug_assert!(self.slots[at].is_none(), "slot {at} is in use");
         self.map.insert(slot.key.clone(), at);
         self.slots[at] = Some(slot);
+        debug_assert!(self.len() <= self.entries_max, "{} of {}", self.len(), self.entries_max);
+        debug_assert_eq!(self.len() + self.free.len(), self.slots.len(), "{}", self.free.len());
         gone
     }
 
@@ -183,6 +188,7 @@ impl Table {
                 return self.remove(&key.lookup());
             }
         }
+        debug_assert_eq!(self.len(), 0, "two rounds find an entry");
         None
     }
 

@@ -239,6 +239,7 @@ impl Watcher {
             // The path now leads to another directory than the one watched.
             state.unname(old, &dir);
         }
+        debug_assert!(state.by_wd.len() <= state.dirs.len(), "a watch without a directory");
         known_serial
     }
 

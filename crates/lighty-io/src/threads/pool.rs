@@ -177,6 +177,7 @@ impl ThreadPool {
         if work.jobs.len() >= limits.queued_jobs_max {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "thread pool: queue is full"));
         }
+        debug_assert!(work.idle.len() <= work.threads, "{} {}", work.idle.len(), work.threads);
         work.jobs.push_back(Box::new(job));
         if work.wake_one() {
             return Ok(());
@@ -373,6 +374,7 @@ impl SharedThreadPool {
                 work = unpoisoned(lane_work.lock());
                 continue;
             }
+            debug_assert!(!work.idle.iter().any(|idle| Arc::ptr_eq(idle, &wake)), "idle twice");
             work.idle.push(Arc::clone(&wake));
             let idle = Duration::from_millis(limits.idle_ms);
             let (guard, timeout) =

@@ -43,6 +43,7 @@ pub(crate) struct Ramp {
 impl Ramp {
     /// Announces a write of more than one segment. After a pause, records are short again.
     pub(crate) fn begin(&mut self, now_ms: u64, look: impl FnOnce() -> Option<Link>) {
+        debug_assert!(self.wrote_ms.is_none_or(|then| then <= now_ms), "{now_ms} {self:?}");
         let since = self.wrote_ms.replace(now_ms).map(|then| now_ms.saturating_sub(then));
         if since.is_some_and(|since| since < PAUSE_MS) {
             return;
@@ -58,6 +59,7 @@ impl Ramp {
         if self.left == 0 {
             return PLAINTEXT_MAX;
         }
+        debug_assert!(usize::from(self.short) >= SHORT_RECORD_MIN, "{self:?}");
         self.left = self.left.saturating_sub(self.short.into());
         self.short.into()
     }

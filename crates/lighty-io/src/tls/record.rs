@@ -249,6 +249,7 @@ impl Sealer {
             out.push(kind as u8);
         }
         let body = out.len() + TAG_BYTES - start - HEADER_BYTES;
+        debug_assert!(body <= BODY_BYTES_MAX, "{body}");
         out[start + 3..start + HEADER_BYTES].copy_from_slice(&(body as u16).to_be_bytes());
         let nonce = Nonce::assume_unique_for_key(nonce);
         let (header, text) = out.split_at_mut(text);

@@ -343,7 +343,9 @@ impl Traffic {
 
     /// Processes an opened record.
     fn take(&mut self, kind: ContentType, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
+        debug_assert!(text.start <= text.end && text.end <= self.input.next, "{text:?}");
         if kind == ContentType::ApplicationData && !text.is_empty() {
+            debug_assert!(self.input.plain.is_empty(), "{:?} was not read", self.input.plain);
             self.idle_records = 0;
             self.output.sent_since_read = 0;
             self.input.plain = text;
@@ -518,6 +520,8 @@ impl Traffic {
         let mut cursor = Cursor::new(pieces, skip);
         let mut left = total - skip;
         let sealed = self.output.begin();
+        // Everything before was sent and reported; only a key update may precede the data.
+        debug_assert!(sealed.count <= 1 && sealed.reported == 0, "{} records", sealed.count);
         while left > 0 && sealed.count < BATCH_RECORDS_MAX {
             let bytes = left.min(self.ramp.next_bytes());
             let out = &mut sealed.bytes;
@@ -617,6 +621,8 @@ impl TlsOutput {
     /// Returns an empty buffer to the pool.
     fn release(&mut self) {
         if let Some(sealed) = self.sealed.take_if(|sealed| sealed.bytes.is_empty()) {
+            let Sealed { sent, count, reported, .. } = *sealed;
+            debug_assert_eq!((sent, count, reported), (0, 0, 0), "records of a connection");
             give(&OUTPUTS, sealed);
         }
     }

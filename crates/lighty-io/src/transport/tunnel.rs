@@ -272,8 +272,11 @@ impl<'a> Direction<'a> {
             State::Write { buffer, start, end } => &buffer.bytes()[*start..*end],
             State::Read | State::Done => return Poll::Ready(Ok(0)),
         };
+        let offered = pending.len();
+        debug_assert!(offered > 0, "a buffer without bytes");
         let written = ready!(to.poll_write(cx, pending))
             .map_err(|error| TunnelError { side: self.to_side(), error })?;
+        debug_assert!((1..=offered).contains(&written), "{written} of {offered}");
         self.advance(written);
         Poll::Ready(Ok(written))
     }

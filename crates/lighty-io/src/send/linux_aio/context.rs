@@ -152,6 +152,7 @@ impl AioContext {
             resfd: self.completed.get_ref().as_raw_fd().cast_unsigned(),
             ..Iocb::default()
         };
+        debug_assert!(self.requests.borrow()[slot].is_none(), "slot {slot} is in use");
         self.requests.borrow_mut()[slot] = Some(request);
         let mut list = [&raw mut control];
         // SAFETY: the context is alive; the call copies the list and the control block; the slot
@@ -197,6 +198,8 @@ impl AioContext {
         };
         self.free.borrow_mut().push(slot);
         self.under_way.set(self.under_way.get() - 1);
+        let slots = self.free.borrow().len() + self.under_way.get();
+        debug_assert_eq!(slots, self.requests.borrow().len(), "slots of requests");
         let result = match u64::try_from(event.res) {
             Ok(bytes) => Ok(bytes),
             Err(_) => Err(io::Error::from_raw_os_error(-event.res as i32)),

@@ -16,12 +16,14 @@ impl<'a, 'b> Cursor<'a, 'b> {
             at -= pieces[index].len();
             index += 1;
         }
+        debug_assert!(index < pieces.len() || at == 0, "{at} bytes beyond the pieces");
         Self { pieces, index, at }
     }
 
     /// Appends the next `bytes` bytes, which must exist.
     pub(super) fn append(&mut self, mut bytes: usize, out: &mut Vec<u8>) {
         while bytes > 0 {
+            debug_assert!(self.index < self.pieces.len(), "{bytes} bytes beyond the pieces");
             let Some(piece) = self.pieces.get(self.index) else { return };
             let rest = &piece[self.at..];
             let count = rest.len().min(bytes);

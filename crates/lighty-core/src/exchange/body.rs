@@ -204,6 +204,8 @@ impl RequestBody {
 
     fn count(&mut self, bytes: u64) {
         self.received += bytes;
+        // Each source ends with the announced length.
+        debug_assert!(self.announced.is_none_or(|all| self.received <= all), "{}", self.received);
         if let Some(meter) = &self.meter {
             meter.0.store(self.received, Ordering::Relaxed);
         }

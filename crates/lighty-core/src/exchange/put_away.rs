@@ -181,6 +181,7 @@ impl Exchange {
             text.extend_from_slice(part);
             text.len() as u32
         });
+        debug_assert!(u32::try_from(text.len()).is_ok(), "{} bytes", text.len());
         let away = PutAway {
             text: text.into_boxed_slice(),
             ends,

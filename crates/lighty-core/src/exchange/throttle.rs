@@ -49,6 +49,7 @@ impl Bucket {
             level.refilled_ms = now_ms;
             level.tokens = (level.tokens + earned).min(depth(self.bytes_per_second));
         }
+        debug_assert!(level.tokens <= depth(self.bytes_per_second), "{}", level.tokens);
         let least = GRAIN_BYTES.min(depth(self.bytes_per_second)).min(wanted);
         if level.tokens >= least {
             let taken = level.tokens.min(wanted);
@@ -61,6 +62,7 @@ impl Bucket {
 
     /// Returns unused tokens.
     pub fn give_back(&self, bytes: u64) {
+        debug_assert!(bytes <= depth(self.bytes_per_second), "{bytes} were not taken at once");
         let mut level = self.lock();
         level.tokens = (level.tokens + bytes).min(depth(self.bytes_per_second));
     }

@@ -54,7 +54,8 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.permits.0.fetch_sub(self.count, Ordering::Relaxed);
+        let before = self.permits.0.fetch_sub(self.count, Ordering::Relaxed);
+        debug_assert!(before >= self.count, "{} of {before}", self.count);
     }
 }
 

@@ -130,6 +130,8 @@ impl Source {
                 }
                 match chunk {
                     Chunk::File(range) if self.bytes_only => {
+                        let left = self.range.as_ref().map_or(0, |range| range.length);
+                        debug_assert_eq!(left, 0, "the last range is not read");
                         self.range = Some(range);
                         self.ranges += 1;
                         self.poll_chunk(cx)
@@ -203,6 +205,7 @@ impl Source {
         // The file has shrunk since its length was announced.
         let range = self.range.as_mut().filter(|_| count > 0);
         let range = range.ok_or(io::ErrorKind::UnexpectedEof)?;
+        debug_assert!(count as u64 <= range.length, "{count} of {}", range.length);
         range.offset += count as u64;
         range.length = range.length.saturating_sub(count as u64);
         piece.truncate(count);

@@ -198,6 +198,11 @@ impl SpoolBuffer {
     fn take(&mut self) -> Option<Chunk<Rc<OpenFile>>> {
         if let Some(bytes) = self.memory.pop_front() {
             self.memory_bytes -= bytes.len();
+            debug_assert!(
+                !self.memory.is_empty() || self.memory_bytes == 0,
+                "{}",
+                self.memory_bytes
+            );
             return Some(Chunk::Memory(bytes));
         }
         let range = self.disk.as_mut()?.take(PIECE_BYTES)?;
@@ -210,8 +215,11 @@ impl SpoolBuffer {
     }
 
     fn push(&mut self, bytes: Bytes) {
+        debug_assert!(self.is_disk_empty(), "bytes on disk come first");
         self.memory_bytes += bytes.len();
         self.memory.push_back(bytes);
+        let is_within = self.memory_bytes <= MEMORY_BYTES_MAX || self.memory.len() == 1;
+        debug_assert!(is_within, "{} bytes in memory", self.memory_bytes);
         self.wake_reader();
     }
 

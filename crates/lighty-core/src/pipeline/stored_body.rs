@@ -126,7 +126,8 @@ impl StoredBody {
         self.at = 0;
         self.reading = None;
         // Written data is never released before the body is dropped.
-        self.disk.rewind();
+        let is_whole = self.disk.rewind();
+        debug_assert!(is_whole, "a part was released");
     }
 
     /// The body for a handler that reads it once.
@@ -136,6 +137,7 @@ impl StoredBody {
 
     /// The body for a handler, from its current position.
     pub fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
+        debug_assert_eq!(stored.borrow().at, 0, "the length is that of the whole");
         let length = stored.borrow().length();
         RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))
     }

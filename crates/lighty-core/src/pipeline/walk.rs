@@ -164,6 +164,7 @@ impl Walk {
         if self.left == ModuleSet::ALL {
             ex.enter(Stage::Phase(self.phase));
         }
+        debug_assert!(self.end.is_none() && self.phase < Phase::Done, "{:?}", self.phase);
         self.called = at as u8;
         self.left = ModuleSet::behind(at);
         if takes_on(module, self.phase) {
@@ -174,7 +175,9 @@ impl Walk {
     }
 
     fn come_to_next_phase(&mut self, stops: PhaseSet, ex: &mut Exchange) -> Option<Work> {
+        let before = self.phase;
         self.phase = stops.next_to_handle(self.phase);
+        debug_assert!(self.phase > before, "{:?} after {before:?}", self.phase);
         self.left = ModuleSet::ALL;
         match prepare(self.phase, ex) {
             Due::Yes => None,
@@ -228,6 +231,7 @@ impl Walk {
             self.left = ModuleSet::NONE;
             return;
         }
+        debug_assert!(self.end.is_none(), "a pass ends once");
         if let Some(module) = modules.get(self.called.into()) {
             note_handler(module, &end, ex);
         }
@@ -244,6 +248,7 @@ impl Walk {
 
     /// Continues after the core's work.
     pub(super) fn resume(&mut self, due: Due) {
+        debug_assert!(self.end.is_none(), "the pass is over");
         match due {
             Due::Yes | Due::Wait => {}
             Due::No => self.left = ModuleSet::NONE,

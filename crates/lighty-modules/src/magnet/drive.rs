@@ -247,7 +247,7 @@ impl Magnet {
             ex.log(Level::Error, &format!("mod_magnet: {error}"));
         }
         let is_changed = std::mem::take(&mut ex.ext_mut::<ScriptChanges>().changed);
-        if is_changed && stage == Stage::RawUrl && !(99..).contains(&status) {
+        if is_changed && stage == Stage::RawUrl && goes_on(status) {
             let before = Rc::clone(&ex.settings);
             ex.resolve_settings();
             if !Rc::ptr_eq(&before, &ex.settings) && !pipeline::authorize_again(ex).await {
@@ -387,7 +387,13 @@ fn cannot_start(error: &LuaError) -> ScriptFailure {
 /// True if the end of the script requires a wait before its value is used.
 fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
     let is_changed = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.changed);
-    is_changed && stage == Stage::RawUrl && status < 99
+    is_changed && stage == Stage::RawUrl && goes_on(status)
+}
+
+/// True if the request goes on after a script that returned this number, perhaps after an interim
+/// response.
+fn goes_on(status: i64) -> bool {
+    status < 99 || (100..200).contains(&status)
 }
 
 /// Sets the status that a script returned for an existing response.

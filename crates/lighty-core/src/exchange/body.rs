@@ -133,7 +133,8 @@ pub struct RequestBody {
     source: Option<Rc<RefCell<dyn BodySource>>>,
     announced: Option<u64>,
     received: u64,
-    ended: bool,
+    /// Set once the source has ended: completely, or by a fault.
+    ended: Option<Result<(), BodyFault>>,
     /// Pieces that were returned and are read first, the next one last.
     pushed_back: Vec<Bytes>,
     meter: Option<Arc<BodyMeter>>,
@@ -181,7 +182,8 @@ impl RequestBody {
         self.pushed_back.push(piece);
     }
 
-    /// The next piece; `None` at the end.
+    /// The next piece; `None` at the end. A body that a fault has ended returns the fault to each
+    /// later reader, so that none takes it for complete.
     pub async fn next(&mut self) -> Option<Result<Bytes, BodyFault>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -191,13 +193,15 @@ impl RequestBody {
         if let Some(piece) = self.pushed_back.pop() {
             return Poll::Ready(Some(Ok(piece)));
         }
-        let Some(source) = self.source.as_ref().filter(|_| !self.ended) else {
-            return Poll::Ready(None);
-        };
+        if let Some(ended) = self.ended {
+            return Poll::Ready(ended.err().map(Err));
+        }
+        let Some(source) = &self.source else { return Poll::Ready(None) };
         let piece = std::task::ready!(source.borrow_mut().poll_piece(cx));
         match &piece {
             Some(Ok(bytes)) => self.count(bytes.len() as u64),
-            Some(Err(_)) | None => self.ended = true,
+            Some(Err(fault)) => self.ended = Some(Err(*fault)),
+            None => self.ended = Some(Ok(())),
         }
         Poll::Ready(piece)
     }
@@ -208,6 +212,32 @@ impl RequestBody {
         debug_assert!(self.announced.is_none_or(|all| self.received <= all), "{}", self.received);
         if let Some(meter) = &self.meter {
             meter.0.store(self.received, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source that fails once, then ends like a complete one.
+    struct Broken(bool);
+
+    impl BodySource for Broken {
+        fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+            let is_broken = std::mem::replace(&mut self.0, false);
+            Poll::Ready(is_broken.then_some(Err(BodyFault::Disconnected)))
+        }
+    }
+
+    #[test]
+    fn a_body_that_broke_off_is_complete_for_no_later_reader() {
+        let mut body = RequestBody::incoming(Rc::new(RefCell::new(Broken(true))), None);
+        body.push_back(Bytes::from_static(b"a"));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert_eq!(body.poll_next(&mut cx), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
+        for _ in 0..3 {
+            assert_eq!(body.poll_next(&mut cx), Poll::Ready(Some(Err(BodyFault::Disconnected))));
         }
     }
 }

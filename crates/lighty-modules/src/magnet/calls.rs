@@ -151,7 +151,7 @@ async fn collect(ex: &mut Exchange) -> Result<bool, Fault> {
     }
     let mut all = Vec::new();
     while let Some(piece) = ex.body.next().await {
-        let piece = piece.map_err(|_| Fault::RequestTooLarge)?;
+        let piece = piece.map_err(Fault::of_body)?;
         if all.len() + piece.len() > most {
             ex.body.push_back(piece);
             ex.body.push_back(all.into());

@@ -13,6 +13,7 @@ mod rng;
 mod run;
 mod sabotage;
 mod scenarios;
+mod scripts;
 mod sim;
 mod site;
 mod verdict;

@@ -18,6 +18,8 @@ fn symptoms(bug: Bug) -> &'static [&'static str] {
         Bug::SilentTruncation => &["are right"],
         Bug::LostWindowUpdate => &["its client did its part", "by ReadTimeout", "waited without"],
         Bug::SlotFreedTwice => &["cut: Done", "waited without a limit", "its client did its part"],
+        Bug::LostScript => &["waited without a limit", "never ends", "connections are left"],
+        Bug::ForgottenUpload => &["an upload of "],
         Bug::RecordSealedTwice => &["broken HTTP/2", "are right", "malformed", "no response"],
     }
 }

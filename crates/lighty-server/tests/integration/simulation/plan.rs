@@ -1,6 +1,9 @@
 //! The requests that clients think up, before a protocol frames them.
 
+use std::fmt::Display;
+
 use super::rng::{Rng, body_of};
+use super::scripts::wait_ms;
 use super::sim::{BackendBehavior, BackendTask, Sim};
 use super::site::FILES;
 
@@ -18,6 +21,10 @@ pub(crate) enum Want {
     Backend,
     /// Uploads a file of its own.
     Put,
+    /// The body of the request, from a script.
+    Echo,
+    /// A backend's body, from a script.
+    Fetched,
     /// Bytes that are not a request.
     Garbage,
 }
@@ -41,13 +48,15 @@ impl Plan {
             1 => Want::Missing,
             2 => Want::Put,
             3..8 => some_file(rng),
+            8 => Want::Echo,
+            9 | 10 => Want::Fetched,
             _ => Want::Backend,
         };
-        let is_post = want == Want::Backend && rng.once_in(2);
-        let may_be_head = !is_post && !matches!(want, Want::Put | Want::Garbage);
+        let is_post = matches!(want, Want::Backend | Want::Fetched) && rng.once_in(2);
+        let may_be_head = !is_post && !matches!(want, Want::Put | Want::Echo | Want::Garbage);
         let method = match want {
             Want::Put => "PUT",
-            _ if is_post => "POST",
+            _ if is_post || want == Want::Echo => "POST",
             _ if may_be_head && rng.once_in(8) => "HEAD",
             _ => "GET",
         };
@@ -60,7 +69,7 @@ impl Plan {
                 format!("/s/{index}")
             }
             Want::Missing => "/s/missing".to_owned(),
-            Want::Backend => {
+            Want::Backend | Want::Fetched => {
                 let task = backend_task(sim, rng, is_post);
                 if rng.once_in(4) {
                     fields.push(("Accept-Encoding", "gzip".to_owned()));
@@ -70,13 +79,20 @@ impl Plan {
                 let paths = ["/h/x", "/h/x", "/f/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x"];
                 rng.pick(&paths).to_owned()
             }
+            Want::Echo => {
+                body = body_of(!number, 0, rng.pick(UPLOADS));
+                "/e/x".to_owned()
+            }
             Want::Put => {
                 body = body_of(!number, 0, rng.pick(UPLOADS));
                 format!("/d/{number}")
             }
             Want::Garbage => String::new(),
         };
-        Plan { number, want, method, target: format!("{path}?id={number}"), fields, body }
+        let (want, path, steps) = through_scripts(sim, rng, want, path);
+        let target = format!("{path}?id={number}{steps}");
+        sim.event(format_args!("{number} is {method} {target}"));
+        Plan { number, want, method, target, fields, body }
     }
 
     pub(crate) fn is_head(&self) -> bool {
@@ -87,6 +103,64 @@ impl Plan {
     pub(crate) fn has_body(&self) -> bool {
         matches!(self.method, "POST" | "PUT")
     }
+}
+
+/// Chooses the scripts that a request goes through. Returns what it then gets, its path, and the
+/// steps of the scripts for its query.
+fn through_scripts(sim: &Sim, rng: &Rng, want: Want, path: String) -> (Want, String, String) {
+    let mut steps = String::new();
+    let mut step = |name: &str, value: &dyn Display| steps.push_str(&format!("&{name}={value}"));
+    let path = match want {
+        Want::Garbage => return (want, path, steps),
+        Want::Echo => {
+            step("wait", &wait_ms(rng));
+            path
+        }
+        Want::Fetched => {
+            step("wait", &wait_ms(rng));
+            step("linger", &wait_ms(rng));
+            step("by", &rng.pick(&["backend", "http", "subrequest", "subrequest"]));
+            format!("/q{path}")
+        }
+        _ if rng.once_in(6) => {
+            step("wait", &wait_ms(rng));
+            match rng.below(3) {
+                0 => step("collect", &"first"),
+                1 => step("collect", &"last"),
+                _ => {}
+            }
+            match rng.below(4) {
+                0 => step("again", &1),
+                1 => step("hint", &1),
+                _ => {}
+            }
+            format!("/w{path}")
+        }
+        _ => path,
+    };
+    if rng.once_in(10) {
+        step("file", &wait_ms(rng));
+        // A file that cannot be opened would end the script's body early.
+        if sim.is_calm && matches!(want, Want::File { range: None, .. }) && rng.once_in(2) {
+            step("send", &1);
+        }
+    }
+    if rng.once_in(12) {
+        step("start", &wait_ms(rng));
+        if rng.once_in(2) {
+            step("whole", &1);
+        }
+    }
+    let is_filtered = rng.once_in(8);
+    if is_filtered {
+        step("filter", &wait_ms(rng));
+    }
+    let want = match want {
+        // Filters get the whole file.
+        Want::File { index, .. } if is_filtered => Want::File { index, range: None },
+        want => want,
+    };
+    (want, path, steps)
 }
 
 fn some_file(rng: &Rng) -> Want {

@@ -1,16 +1,20 @@
 //! Bugs that tests plant at the server's seams: the simulation must find each of them.
 //!
-//! The server's own code has no place for them. Filters of response bodies, the configuration, the
-//! observer and the clients' connections imitate what a bug would do.
+//! The server's own code has no place for them. A module, the configuration, scripts, the observer
+//! and the clients' connections imitate what a bug would do.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::module::Traits;
 use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Hooks, Module, Step};
+use tokio::time::sleep;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +40,15 @@ pub(crate) enum Bug {
     SlotFreedTwice,
     /// TLS: data is sealed and sent in two records.
     RecordSealedTwice,
+    /// A request whose script waits is not woken.
+    LostScript,
+    /// An upload that a script has received is empty for its next reader.
+    ForgottenUpload,
 }
 
 impl Bug {
     /// All bugs, in the order of their declaration.
-    pub(crate) const ALL: [Bug; 10] = [
+    pub(crate) const ALL: [Bug; 12] = [
         Bug::LostWakeup,
         Bug::PermitLeak,
         Bug::MixedBodies,
@@ -51,10 +59,12 @@ impl Bug {
         Bug::LostWindowUpdate,
         Bug::SlotFreedTwice,
         Bug::RecordSealedTwice,
+        Bug::LostScript,
+        Bug::ForgottenUpload,
     ];
 }
 
-/// Filter of response bodies that has one of the bugs.
+/// Module that has one of the bugs: most of them as a filter of response bodies.
 pub(crate) struct Saboteur(pub(crate) Bug);
 
 impl Module for Saboteur {
@@ -63,11 +73,24 @@ impl Module for Saboteur {
     }
 
     fn traits(&self) -> Traits {
-        Hooks { filter: true, ..Hooks::default() }.into()
+        let clean_url = self.0 == Bug::LostScript;
+        Hooks { clean_url, filter: true, ..Hooks::default() }.into()
     }
 
     fn directives() -> Vec<lighty_config::Directive<lighty_core::Settings>> {
         Vec::new()
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let has_script = ex.request.target_raw.windows(6).any(|word| word == b"&wait=");
+        if self.0 != Bug::LostScript || !has_script {
+            return Step::Next;
+        }
+        Step::Wait(Box::pin(async {
+            let mut wait = pin!(sleep(Duration::from_millis(1)));
+            poll_fn(|_| wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))).await;
+            Step::Next
+        }))
     }
 
     fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -16,7 +16,7 @@ use super::Site;
 use super::h2_end::{H2End, News};
 use super::run::{in_paused_time, start};
 use super::sim::{Sim, now_ms};
-use super::site::{CLEAR_PORT, FILES, IDLE_S, TLS_PORT, tls_client};
+use super::site::{CLEAR_PORT, FILES, IDLE_S, TLS_PORT, tls_client, upload};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -403,4 +403,35 @@ fn kept_connection_is_not_closed_amid_a_record() {
             drop(other);
         });
     }
+}
+
+/// Sends a request of HTTP/1. Returns the status of the response.
+async fn status_of(server: &Rc<Simulated>, request: &str) -> String {
+    let wire = Wire::plain(connect(server, 10_000));
+    wire.write_all(request.as_bytes()).await.expect("written");
+    let mut piece = [0; 1_000];
+    let count = wire.read(&mut piece).await.expect("a response");
+    String::from_utf8_lossy(&piece[..count]).split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// The script of `/w/` moves the request to `/d/`, where uploads are stored.
+#[test]
+fn settings_of_a_new_url_apply_after_an_interim_response_of_its_script() {
+    scenario(10, async |server, sim| {
+        let request = "PUT /w/d/901?id=0&hint=1 HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(status_of(&server, request).await, "201");
+        assert_eq!(std::fs::read(upload(&sim.root, 901)).expect("a file"), b"hello");
+    });
+}
+
+/// The script goes on although the body that it has asked for is malformed.
+#[test]
+fn upload_that_breaks_off_while_a_script_receives_it_is_not_stored() {
+    scenario(10, async |server, sim| {
+        let head = "HTTP/1.1\r\nHost: simulated\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let body = "5\r\nhello\r\nno length\r\n";
+        let request = format!("PUT /w/d/902?id=0&collect=first {head}{body}");
+        assert_eq!(status_of(&server, &request).await, "400");
+        assert!(!upload(&sim.root, 902).exists());
+    });
 }

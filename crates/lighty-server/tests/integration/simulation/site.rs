@@ -19,6 +19,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::rng::body_of;
 use super::sabotage::Bug;
+use super::scripts;
 use super::sim::Sim;
 
 /// Lengths of the files `/s/0`, `/s/1` and so on.
@@ -66,6 +67,7 @@ pub(crate) fn write(root: &Path) {
         let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
         file.set_modified(written).expect("a time");
     }
+    scripts::write(root);
     write_certificates(root);
 }
 
@@ -153,11 +155,12 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let limit_s = if sim.bug == Some(Bug::MissingTimeout) { 0 } else { 6 };
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
+    let scripts = scripts::config(sim, variant);
     let text = format!(
         r#"
 server.document-root = "{root}/www"
 server.port = 80
-server.modules = ( "mod_proxy_core", "mod_deflate", "mod_webdav" )
+server.modules = ( "mod_proxy_core", "mod_deflate", "mod_webdav", "mod_magnet" )
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
@@ -208,7 +211,7 @@ $HTTP["url"] =~ "^/d/" {{
 $HTTP["url"] =~ "^/h/slow" {{
     connection.kbytes-per-second = 64
 }}
-{RATES}"#
+{RATES}{scripts}"#
     );
     let table: Table<Settings> = Table::new()
         .rows(modules::directives())

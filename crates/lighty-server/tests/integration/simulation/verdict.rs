@@ -193,7 +193,9 @@ fn judge_cut(
 /// Judges a response that looks complete.
 fn judge_whole(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     match (response.status, one.want) {
-        (200, Want::Backend) => judge_backend(sim, one, response),
+        (200, Want::Backend | Want::Fetched) => judge_backend(sim, one, response),
+        (200, Want::Echo) => judge_text(one.number, response, &echo(one), one.is_head),
+        (599, Want::Echo | Want::Fetched) => judge_report(sim, one, response),
         (200 | 206, Want::File { index, range }) => judge_file(one, response, index, range),
         (201, Want::Put) => judge_upload(sim, one),
         (404, Want::Missing) | (400, Want::Garbage) => Ok(()),
@@ -231,6 +233,28 @@ fn judge_failure(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     Ok(())
 }
 
+/// Returns the body that a script sends back.
+fn echo(one: &ClientRequest) -> Vec<u8> {
+    body_of(!one.number, 0, one.body_bytes)
+}
+
+/// Judges a script's report that a call has failed.
+fn judge_report(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
+    let number = one.number;
+    match response.field("x-why") {
+        _ if sim.is_calm => Err(format!("{number}: a script failed: {}", response.head)),
+        None => Err(format!("{number}: a call failed without a reason")),
+        Some(why) if why == Fault::Internal.verdict().message => {
+            Err(format!("{number}: an internal error"))
+        }
+        // It was incomplete, or has no room in a small `magnet.max-memory`.
+        Some("not collected") if one.sent == one.total_bytes && one.body_bytes < 100_000 => {
+            Err(format!("{number}: a whole body was not collected"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
 fn judge_backend(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     let number = one.number;
     if response.field("x-id") != Some(&number.to_string()) {
@@ -238,9 +262,13 @@ fn judge_backend(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     }
     let task = sim.tasks.borrow()[&number];
     let length = if one.is_head { 0 } else { task.response_bytes };
-    let expected = body_of(number, 0, length);
-    if response.field("content-encoding") != Some("gzip") || one.is_head {
-        return compare(number, response, &expected);
+    judge_text(number, response, &body_of(number, 0, length), one.is_head)
+}
+
+/// Judges a body that may be compressed.
+fn judge_text(number: u64, response: &Response, expected: &[u8], is_head: bool) -> Judged {
+    if response.field("content-encoding") != Some("gzip") || is_head {
+        return compare(number, response, expected);
     }
     let mut plain = Vec::new();
     let read = flate2::read::GzDecoder::new(&response.body[..]).read_to_end(&mut plain);

@@ -9,7 +9,7 @@
 //! It returns `io::Error` and plain counters, which the crates above interpret.
 //!
 //! All types belong to one worker and one thread, a tokio `LocalRuntime`, except for the thread
-//! pool, the blocking actors, the starter of processes and the log writers.
+//! pool, the blocking actors, the starters of processes and the log writers.
 //!
 //! Reading order: `clock` (time), `listen`, `transport` and `tls` (sockets), `file` (the engines
 //! that open and read), `stat_cache` (files opened before), `send` (the network backends, the only

@@ -14,6 +14,7 @@ mod channel;
 pub mod detached;
 mod exec;
 mod lines;
+mod starters;
 #[cfg(test)]
 mod tests;
 

@@ -1,19 +1,16 @@
 //! Between `fork` and `exec`.
-//!
-//! All children are started by one thread that never ends: the signal that informs a child of its
-//! parent's death is sent when the *thread* that forked it ends (PR_SET_PDEATHSIG(2const)).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{OnceLock, mpsc};
+use std::sync::LazyLock;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
-use tokio::sync::oneshot;
 
+use super::starters::Starters;
 use super::{ChildInput, ChildOutput, Program};
 use crate::process::privileges::Identity;
 use crate::threads::panics;
@@ -41,34 +38,18 @@ impl Drop for Started {
     }
 }
 
-/// A program to start, and the channel for the result.
-type SpawnOrder = (Program, oneshot::Sender<io::Result<Started>>);
+static STARTERS: LazyLock<Starters<Program, io::Result<Started>>> =
+    LazyLock::new(|| Starters::new(start_caught));
 
 pub(super) async fn start(program: Program) -> io::Result<Started> {
-    let (give, take) = oneshot::channel();
-    let ended = || io::Error::other("the thread that starts processes has ended");
-    starter()?.send((program, give)).map_err(|_| ended())?;
-    take.await.map_err(|_| ended())?
+    STARTERS.run(program).await?
 }
 
-fn starter() -> io::Result<&'static mpsc::Sender<SpawnOrder>> {
-    static STARTER: OnceLock<mpsc::Sender<SpawnOrder>> = OnceLock::new();
-    if let Some(starter) = STARTER.get() {
-        return Ok(starter);
-    }
-    let (sender, orders) = mpsc::channel::<SpawnOrder>();
-    crate::threads::start("starter", None, move || {
-        for (program, give) in orders {
-            // A failed start must not end the thread, which the next order needs.
-            let started = panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
-                Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
-            });
-            // If the caller is gone, the child is killed.
-            drop(give.send(started));
-        }
-    })?;
-    // If two threads were created at once, the other one ends, because its channel is closed.
-    Ok(STARTER.get_or_init(|| sender))
+/// Starts a program. A panic must not end the thread, which other programs need.
+fn start_caught(program: Program) -> io::Result<Started> {
+    panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
+        Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
+    })
 }
 
 fn start_now(program: Program) -> io::Result<Started> {

@@ -50,7 +50,9 @@ impl LiveListeners {
 impl Drop for ListenerGuard {
     fn drop(&mut self) {
         let shared = &self.0.0;
-        if shared.ears.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let ears = shared.ears.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(ears > 0, "no listener was counted");
+        if ears == 1 {
             shared.deaf.notify_one();
         }
     }

@@ -50,15 +50,21 @@ impl ConnTable {
         });
         // A larger table does not fit into memory.
         entry.index.set(index as u32);
+        debug_assert!(table[index].is_none(), "index {index} is in use");
         table[index] = Some(Rc::clone(&entry));
         self.open.set(self.open.get() + 1);
+        let free = self.free.borrow().len();
+        debug_assert_eq!(self.open.get() + free, table.len(), "{free} are free");
         entry
     }
 
     /// Removes a connection.
     pub fn leave(&self, entry: &ConnEntry) {
         let index = entry.index.get() as usize;
-        self.table.borrow_mut()[index] = None;
+        let mut table = self.table.borrow_mut();
+        let is_known = table[index].as_ref().is_some_and(|known| std::ptr::eq(&**known, entry));
+        debug_assert!(is_known, "index {index} belongs to another connection");
+        table[index] = None;
         self.free.borrow_mut().push(index);
         self.open.set(self.open.get() - 1);
     }

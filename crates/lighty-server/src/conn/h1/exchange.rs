@@ -62,6 +62,7 @@ impl H1Exchange {
 
     /// Frees buffers that are larger than a pooled exchange may keep.
     pub(crate) fn trim(&mut self) {
+        debug_assert!(self.io.queue.is_empty(), "{} bytes are left", self.io.queue.len_bytes());
         if self.io.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
             self.io.out = Vec::new();
         }

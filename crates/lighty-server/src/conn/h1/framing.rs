@@ -31,6 +31,7 @@ impl H1Io {
                 &mut self.out,
             ) {
                 Ok(()) => {
+                    debug_assert!(self.out.ends_with(b"\r\n\r\n"), "a whole head");
                     ex.state.head_sent = self.out.len() as u64;
                     trace::response_head(ex, &self.out);
                     return;
@@ -102,6 +103,7 @@ impl H1Io {
         if length == 0 {
             return 0;
         }
+        debug_assert!(self.framing != Framing::None, "{length} bytes without framing");
         if self.framing == Framing::Chunked {
             self.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
         }

@@ -79,6 +79,8 @@ impl Input {
     /// Attaches to a connection that has become readable.
     #[inline(always)]
     pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
+        debug_assert!(self.stream.is_none() && self.entry.is_none(), "of another connection");
+        debug_assert!(self.gone.is_none() && self.unsent.is_empty(), "of another connection");
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
         self.body = BodyState::None;
@@ -136,6 +138,7 @@ impl Input {
 
     /// Prepares to read the body of the request with this head.
     pub(super) fn begin_body(&mut self, head: &RequestHead, limit_bytes: u64) {
+        debug_assert!(!self.is_body_unread(), "the last request is not read to its end");
         self.body = match head.framing {
             BodyFraming::None => BodyState::None,
             BodyFraming::Length(length) => BodyState::Length(length),
@@ -200,6 +203,7 @@ impl Input {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
+        debug_assert!(self.buffer.is_empty(), "{} bytes are not taken", self.pending().len());
         self.send_continue();
         if let Some(entry) = self.entry() {
             entry.wait_for_body(&self.clock);

@@ -38,6 +38,7 @@ impl H1Io {
         on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> io::Result<Remainder> {
+        debug_assert!(self.queue.is_empty(), "{} bytes of a response", self.queue.len_bytes());
         self.keeps_open &=
             ex.state.keeps_connection && !on.conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(on.conn, ex);

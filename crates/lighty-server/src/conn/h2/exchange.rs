@@ -65,6 +65,7 @@ impl H2Exchange {
 
     /// Attaches to a new stream, and reads the request from the machine.
     pub(super) fn begin(&mut self, at: &StreamRef, ends: bool) -> Result<(), RequestFault> {
+        debug_assert!(self.io.at.is_none() && self.io.queue.is_empty(), "of another stream");
         self.entry.begin_anew();
         let io = &mut self.io;
         io.input.borrow_mut().attach(at);
@@ -109,6 +110,7 @@ impl H2Exchange {
 
     /// Restores the stream's state from `away`. The exchange must be unused.
     pub(super) fn take_back(&mut self, away: AwayH2) -> (StreamRef, ResponseLoading) {
+        debug_assert!(self.io.at.is_none() && self.io.queue.is_empty(), "of another stream");
         self.exchange.take_back(away.exchange);
         self.exchange.client = Some(Rc::clone(&away.input) as _);
         self.io.at = Some(away.at.clone());

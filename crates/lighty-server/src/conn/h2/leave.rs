@@ -274,6 +274,7 @@ impl H2Conn<'_> {
         if let ConnIdle::Idle { free_at_ms } = self.idle
             && self.now_ms >= free_at_ms
         {
+            debug_assert_eq!(self.shared.borrow().machine.streams_alive(), 0, "it is busy");
             self.idle = ConnIdle::Freed;
             self.shared.borrow_mut().release_buffers();
             if self.deadline_ms().is_none() {

@@ -14,7 +14,10 @@ pub(super) struct Lingering(VecDeque<(StreamKey, u64)>);
 
 impl Lingering {
     pub(super) fn push(&mut self, key: StreamKey, now_ms: u64) {
-        self.0.push_back((key, now_ms + LINGER_MS));
+        let until_ms = now_ms + LINGER_MS;
+        debug_assert!(self.0.back().is_none_or(|last| last.1 <= until_ms), "{key:?} {until_ms}");
+        debug_assert!(!self.0.iter().any(|(known, _)| *known == key), "{key:?} lingers already");
+        self.0.push_back((key, until_ms));
     }
 
     /// Removes a stream after its client has sent all content.

@@ -69,6 +69,7 @@ impl Pace {
             self.bytes = 0;
             now_ms
         });
+        debug_assert!(since_ms <= now_ms, "{now_ms} after {since_ms}");
         let span_ms = now_ms.saturating_sub(since_ms);
         if span_ms < MEASURED_MS {
             return None;

@@ -151,6 +151,9 @@ impl H2Shared {
     pub(super) fn release_buffers(&mut self) {
         self.machine.release_buffers();
         if self.machine.streams_alive() == 0 {
+            debug_assert_eq!(self.queued_bytes, 0, "content of no stream");
+            debug_assert!(self.waiting.is_empty() && self.over.is_empty(), "{:?}", self.over);
+            debug_assert_eq!(self.wait.lingering.until_ms(), None, "no stream lingers");
             (self.buffers, self.waiting, self.over) = (Vec::new(), Vec::new(), Vec::new());
         }
     }
@@ -309,6 +312,7 @@ impl H2Shared {
         };
         let is_new = buffers.sender.is_none();
         buffers.sender = Some((wait, cx.waker().clone()));
+        debug_assert_ne!(is_new, self.waiting.contains(&key), "{key:?} of {:?}", self.waiting);
         if is_new {
             self.waiting.push(key);
         }
@@ -365,6 +369,7 @@ impl H2Shared {
             }
         }
         if let Some(buffers) = self.buffers(key) {
+            debug_assert!(buffers.trailers.is_none(), "{key:?}: trailers come once");
             buffers.trailers = (!permitted.is_empty()).then(|| Box::new(permitted));
         }
         self.receive(key, &[], true);
@@ -467,6 +472,7 @@ impl H2Shared {
     /// Handles the end of the client's input: streams with incomplete requests are lost. Returns
     /// whether any others are left.
     pub(super) fn end_input(&mut self) -> bool {
+        debug_assert!(!self.wait.has_input_ended, "input ends once");
         self.wait.has_input_ended = true;
         self.machine.end_input();
         let mut has_whole_request = false;
@@ -636,6 +642,7 @@ impl H2Shared {
     /// Resets the lingering streams that clients have sent on for too long.
     pub(super) fn stop_lingering(&mut self, now_ms: u64) {
         while let Some(key) = self.wait.lingering.pop_overdue(now_ms) {
+            debug_assert!(self.buffers(key).is_some(), "{key:?} was released");
             if let Some(buffers) = self.buffers(key) {
                 buffers.state.handle(StreamEvent::LingerOver);
             }

@@ -61,6 +61,9 @@ impl H2StreamBuffers {
     pub(super) fn free(&mut self) {
         debug_assert_eq!(self.state, StreamState::default(), "{:?}", self.key);
         debug_assert_eq!(self.content_bytes, 0, "{:?}", self.key);
+        debug_assert!(self.content.is_empty() && self.received.is_empty(), "{:?}", self.key);
+        let is_awaited = self.sender.is_some() || self.reader.is_some() || self.watcher.is_some();
+        debug_assert!(!is_awaited && self.progress.is_none(), "{:?} has a task", self.key);
         self.key = None;
     }
 
@@ -76,6 +79,7 @@ impl H2StreamBuffers {
 
     /// Adds content to be sent.
     pub(super) fn push(&mut self, bytes: Bytes) {
+        debug_assert!(!bytes.is_empty() && self.state.is_live(), "{:?} {:?}", self.key, self.state);
         self.content_bytes += bytes.len();
         self.content.push_back(bytes);
     }

@@ -125,7 +125,19 @@ impl StreamState {
             return StreamAction::Nothing;
         };
         *self = next;
+        #[cfg(debug_assertions)]
+        self.check();
         action
+    }
+
+    /// Checks that the halves agree, in a debug build: an exchange that has ended reads nothing,
+    /// and a stream that is lost receives nothing.
+    #[cfg(debug_assertions)]
+    fn check(self) {
+        let Self { recv, send } = self;
+        debug_assert!(recv != StreamRecv::Open || send == StreamSend::Open, "{self:?}");
+        let is_gone = send == StreamSend::Free || self.is_lost();
+        debug_assert!(recv == StreamRecv::Ended || !is_gone, "{self:?}");
     }
 
     /// Returns true while the stream carries its exchange in both directions.

@@ -47,6 +47,7 @@ impl Woken {
             return None;
         }
         state.slots.push(slot);
+        debug_assert!(state.slots.len() <= state.is_woken.len(), "a slot is woken once");
         state.poller.clone()
     }
 }
@@ -95,6 +96,7 @@ impl<'c, T> Tasks<'c, T> {
             self.woken.lock().is_woken.push(false);
             self.tasks.push(None);
         }
+        debug_assert_eq!(self.tasks.len(), self.wakers.len(), "a waker for each slot");
         self.wakers[slot].clone()
     }
 
@@ -110,6 +112,7 @@ impl<'c, T> Tasks<'c, T> {
 
     /// Takes the woken tasks, for [`Tasks::poll_next`]. Returns false if there are none.
     pub(super) fn begin_turn(&mut self) -> bool {
+        debug_assert!(self.turn.is_empty(), "{:?} are left of the last turn", self.turn);
         let mut state = self.woken.lock();
         std::mem::swap(&mut state.slots, &mut self.turn);
         for &slot in &self.turn {
@@ -128,6 +131,7 @@ impl<'c, T> Tasks<'c, T> {
         while let Some(slot) = self.turn.pop() {
             let slot = slot as usize;
             let Some(task) = &mut self.tasks[slot] else { continue };
+            debug_assert!(self.len > 0, "the task of slot {slot} is not counted");
             let mut cx = Context::from_waker(&self.wakers[slot]);
             if let Poll::Ready(done) = task.as_mut().poll(&mut cx) {
                 self.tasks[slot] = None;

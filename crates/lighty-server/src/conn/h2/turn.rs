@@ -199,6 +199,7 @@ impl H2Conn<'_> {
 
     /// Collects the frames of the next write. Returns false if there are none.
     fn collect(&mut self) -> bool {
+        debug_assert!(!self.is_blocked, "a blocked connection has unsent bytes");
         let worker = self.conn.worker();
         let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
         buffers.out.clear();

@@ -46,6 +46,7 @@ pub(super) struct Look {
 impl Turns {
     /// Registers that a write is about to be collected.
     pub(super) fn begin_write(&mut self, now_ms: u64) {
+        debug_assert!(now_ms >= self.collected_at_ms, "{now_ms} after {}", self.collected_at_ms);
         // 0 is a stream of which nothing was written yet.
         self.writes += 1;
         self.has_content = false;
@@ -54,6 +55,7 @@ impl Turns {
 
     /// Registers that the write has `bytes` of a stream's content.
     pub(super) fn collect(&mut self, stream: &mut StreamTurns, bytes: usize) {
+        debug_assert!(stream.written_in <= self.writes, "{} {}", stream.written_in, self.writes);
         if stream.written_in != self.writes {
             stream.earlier_bytes += std::mem::take(&mut stream.write_bytes);
             stream.written_in = self.writes;
@@ -100,6 +102,8 @@ impl Turns {
         clock: &Clock,
         mut has_window: impl FnMut(StreamKey) -> bool,
     ) -> Vec<StreamKey> {
+        debug_assert!(look.sent_bytes <= look.write_bytes, "{look:?}");
+        debug_assert!(look.now_ms >= self.looked_at_ms, "{look:?} after {}", self.looked_at_ms);
         let mut stuck = Vec::new();
         let since_ms = std::mem::replace(&mut self.looked_at_ms, look.now_ms);
         let accepted_bytes = std::mem::take(&mut self.accepted_bytes);

@@ -191,8 +191,8 @@ impl ConnEntry {
 
     /// Registers the TLS stream of an encrypted connection.
     pub fn secure(&self, stream: &Rc<Stream>) {
-        // A connection has only one handshake, so this is unset before.
-        let _ = self.secured.set(Rc::downgrade(stream));
+        let is_first = self.secured.set(Rc::downgrade(stream)).is_ok();
+        debug_assert!(is_first, "a connection has only one handshake");
     }
 
     /// Returns the TLS stream, if the connection is encrypted and has been idle for a while.
@@ -211,7 +211,12 @@ impl ConnEntry {
     ) {
         let mut rare = self.rare.borrow_mut();
         let opened = OpenStream { waker, entry: Rc::downgrade(stream), summary };
-        rare.get_or_insert_default().streams.push(opened);
+        let streams = &mut rare.get_or_insert_default().streams;
+        debug_assert!(
+            !streams.iter().any(|known| known.entry.ptr_eq(&opened.entry)),
+            "watched twice"
+        );
+        streams.push(opened);
     }
 
     /// Removes a stream that has ended.

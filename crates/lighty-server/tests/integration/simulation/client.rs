@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::plan::{Plan, Want};
 use super::reader::{End, Reader, Response};
 use super::rng::Rng;
+use super::scripts::SCRIPTS_S;
 use super::sim::Sim;
 use super::site::{IDLE_S, PATIENCE_S};
 use super::verdict;
@@ -121,6 +122,10 @@ impl Client {
         }
         if let Some(fault) = self.wire.take_fault() {
             self.sim.wrong(format_args!("{}: broken TLS: {fault}", self.name));
+        }
+        if reader.ended.is_some() {
+            // A script goes on after its client was timed out; then the server tells of the end.
+            sleep(Duration::from_secs(SCRIPTS_S)).await;
         }
         let is_left = matches!(self.manner, Manner::Leaves | Manner::Resets);
         for response in &reader.responses {

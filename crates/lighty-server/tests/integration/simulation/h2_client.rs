@@ -15,6 +15,7 @@ use super::h2_end::{H2End, News};
 use super::plan::Plan;
 use super::reader::{End, Response};
 use super::rng::Rng;
+use super::scripts::SCRIPTS_S;
 use super::sim::{Sim, now_ms};
 use super::site::{IDLE_S, PATIENCE_S};
 use super::verdict::{self, Conduct, StreamEnd};
@@ -501,12 +502,13 @@ impl H2Client {
         let H2Client { sim, end, calls, manner, has_left, name, .. } = self;
         let ended = end.ended;
         drop(end);
-        // The server notices, and tells how the requests ended.
-        sleep(Duration::from_secs(1)).await;
+        // The server notices, and tells how the requests ended, some after their scripts.
+        sleep(Duration::from_secs(SCRIPTS_S)).await;
         use Manner::*;
         let conduct = match manner {
             _ if has_left => Conduct::Left,
-            HalfCloses | StopsSending | StopsReading | StopsCrediting => Conduct::Stalls,
+            HalfCloses | StopsSending | StopsCrediting => Conduct::Stalls,
+            StopsReading => Conduct::Deaf,
             _ => Conduct::Polite,
         };
         for mut call in calls {

@@ -10,6 +10,9 @@ use super::sabotage::Bug;
 use super::sim::Sim;
 use super::site::HTTP;
 
+/// Seconds that the scripts of a request wait for at most, together.
+pub(crate) const SCRIPTS_S: u64 = 30;
+
 /// Beginning of all scripts.
 const COMMON: &str = r#"
 local r = lighty.r

@@ -77,8 +77,10 @@ pub(crate) enum StreamEnd {
 pub(crate) enum Conduct {
     /// It sent, read and opened windows without a long pause.
     Polite,
-    /// It has stopped sending or reading.
+    /// It has stopped sending, or opening windows.
     Stalls,
+    /// It has stopped reading: the server then reads no more from it either.
+    Deaf,
     /// It has ended the connection.
     Left,
 }
@@ -115,11 +117,12 @@ fn judge_cut_stream(sim: &Sim, number: u64, conduct: Conduct) -> Judged {
         Some(done) => done,
         // The connection was closed for another before the request arrived.
         None if sim.is_crowded => return Ok(()),
+        None if conduct == Conduct::Deaf => return Ok(()),
         None => return Err(format!("{number}: cut, and the server tells nothing of it")),
     };
     match done.fault {
         // The response was written, and the client does not read.
-        _ if done.is_complete && conduct == Conduct::Stalls => Ok(()),
+        _ if done.is_complete && matches!(conduct, Conduct::Stalls | Conduct::Deaf) => Ok(()),
         Some(fault) if !done.is_complete && !sim.is_calm => {
             let blames_client = fault.verdict().blame == Blame::Client;
             match conduct == Conduct::Polite && blames_client {
@@ -223,6 +226,10 @@ fn judge_failure(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     }
     let is_clients = verdict.blame == Blame::Client;
     if one.want == Want::Put && upload(&sim.root, number).exists() {
+        // A script has replaced the response to an upload that was stored.
+        if matches!(fault, Fault::ScriptFailed | Fault::ScriptLimit) {
+            return judge_upload(sim, one);
+        }
         return Err(format!("{number}: {status}, but the file is there"));
     }
     let is_whole = one.sent == one.total_bytes;

@@ -2,8 +2,8 @@
 //!
 //! A simulation runs the whole server on one thread, over [`transport::memory`], and replays it
 //! from a seed. Operations that depend on the machine use the thread's [`World`] instead: connects,
-//! random bytes, jobs of the thread pool and the clock. On other threads each of these costs one
-//! load.
+//! processes, random bytes, jobs of the thread pool and the clock. On other threads each of these
+//! costs one load.
 //!
 //! [`transport::memory`]: crate::transport::memory
 
@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::connect::Target;
+use crate::process::spawn::{Program, SimulatedChild};
 use crate::threads::lane::Lane;
 use crate::transport::Stream;
 
@@ -25,6 +26,12 @@ pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
 pub trait World {
     /// Connects to a backend.
     fn connect(&self, target: &Target) -> Connecting;
+
+    /// Starts a program, which must have pipes for input and output.
+    ///
+    /// # Errors
+    /// The program does not start.
+    fn start(&self, program: &Program) -> io::Result<SimulatedChild>;
 
     /// The next random number.
     fn random(&self) -> u64;

@@ -7,13 +7,14 @@
 //!
 //! Reading order: this file (starting and ending), `exec` (between `fork` and `exec`), `lines` (a
 //! child's output by line), `capture` (all of its output), `channel` (a conversation), `detached`
-//! (programs that outlive the server).
+//! (programs that outlive the server), `simulated` (processes of simulations).
 
 mod capture;
 mod channel;
 pub mod detached;
 mod exec;
 mod lines;
+mod simulated;
 mod starters;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use capture::capture;
 pub use channel::Channel;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
 pub use rustix::process::Signal as ChildSignal;
+pub use simulated::{SimulatedChild, SimulatedPipes, SimulatedProcess};
 
 /// A program to start.
 #[derive(Debug)]
@@ -135,8 +137,7 @@ impl fmt::Display for Exit {
 /// A running child. Dropping it kills its process group.
 #[derive(Debug)]
 pub struct Child {
-    pid: Pid,
-    watch: ExitWatch,
+    process: Process,
     exit: Cell<Option<Exit>>,
     /// Our end of its standard input.
     pub stdin: Option<pipe::Sender>,
@@ -144,6 +145,60 @@ pub struct Child {
     pub stdout: Option<pipe::Receiver>,
     /// Our end of its standard error output.
     pub stderr: Option<pipe::Receiver>,
+    /// Our ends in place of the pipes, on a simulated thread.
+    simulated: Option<SimulatedPipes>,
+}
+
+/// A process, as its [`Child`] waits for it and signals it.
+#[derive(Debug)]
+enum Process {
+    /// A process of the system.
+    Real(Pid, ExitWatch),
+    /// A process of a simulation.
+    Simulated(SimulatedProcess),
+}
+
+impl Process {
+    fn id(&self) -> i32 {
+        match self {
+            Process::Real(pid, _) => pid.as_raw_nonzero().get(),
+            Process::Simulated(_) => 0,
+        }
+    }
+
+    /// Waits until checking the process is worthwhile.
+    async fn stirred(&self) -> io::Result<()> {
+        match self {
+            Process::Real(_, watch) => watch.stirred().await?,
+            Process::Simulated(process) => drop(process.ended().await),
+        }
+        Ok(())
+    }
+
+    /// Exit status of the process, if it has ended; it stays a zombie.
+    fn look(&self) -> io::Result<Option<Exit>> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match self {
+            Process::Real(pid, _) => reap(*pid, options),
+            Process::Simulated(process) => Ok(process.exit()),
+        }
+    }
+
+    /// Exit status of a process that has ended. Frees its process id.
+    fn reap(&self) -> io::Result<Option<Exit>> {
+        match self {
+            Process::Real(pid, _) => reap(*pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG),
+            Process::Simulated(process) => Ok(process.exit()),
+        }
+    }
+
+    /// Sends a signal to the process and its group, which must not be reaped.
+    fn signal(&self, signal: Signal) -> bool {
+        match self {
+            Process::Real(pid, _) => rustix::process::kill_process_group(*pid, signal).is_ok(),
+            Process::Simulated(process) => process.signal(signal),
+        }
+    }
 }
 
 /// Method of detecting a child's exit.
@@ -200,6 +255,9 @@ impl Child {
     /// [`NotStarted`] with the kind of its own error, such as `NotFound`; or the system's, if there
     /// are too many files or processes.
     pub async fn spawn(program: Program) -> io::Result<Child> {
+        if let Some(world) = crate::simulated::world() {
+            return Ok(Child::of(world.start(&program)?));
+        }
         let path = program.path.clone();
         let started = exec::start(program).await;
         started.and_then(Child::new).map_err(|error| {
@@ -214,23 +272,36 @@ impl Child {
     fn new(mut started: exec::Started) -> io::Result<Child> {
         // From here on, dropping `child` kills the process if a later step fails.
         let mut child = Child {
-            pid: started.claim()?,
-            watch: ExitWatch::Asking,
+            process: Process::Real(started.claim()?, ExitWatch::Asking),
             exit: Cell::new(None),
             stdin: None,
             stdout: None,
             stderr: None,
+            simulated: None,
         };
-        child.watch = ExitWatch::of(child.pid)?;
+        if let Process::Real(pid, watch) = &mut child.process {
+            *watch = ExitWatch::of(*pid)?;
+        }
         child.stdin = started.stdin.take().map(pipe::Sender::from_owned_fd).transpose()?;
         child.stdout = started.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
         child.stderr = started.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
         Ok(child)
     }
 
-    /// Its process id, which is also its process group's.
+    fn of(simulated: SimulatedChild) -> Child {
+        Child {
+            process: Process::Simulated(simulated.process),
+            exit: Cell::new(None),
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            simulated: Some(simulated.pipes),
+        }
+    }
+
+    /// Its process id, which is also its process group's; 0 in a simulation.
     pub fn id(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
+        self.process.id()
     }
 
     /// Its exit status, if known.
@@ -248,7 +319,7 @@ impl Child {
             if let Some(exit) = self.exit.get() {
                 return Ok(exit);
             }
-            self.watch.stirred().await?;
+            self.process.stirred().await?;
             self.look()?;
         }
     }
@@ -263,15 +334,18 @@ impl Child {
             if let Some(exit) = self.exit.get() {
                 return Ok(exit);
             }
-            if let Some(exit) = look_at(self.pid)? {
+            if let Some(exit) = self.process.look()? {
                 return Ok(exit);
             }
-            self.watch.stirred().await?;
+            self.process.stirred().await?;
         }
     }
 
     /// True as long as other processes of its group are running. Reads `/proc`.
     pub fn has_company(&self) -> bool {
+        if let Process::Simulated(_) = self.process {
+            return false;
+        }
         let Ok(processes) = std::fs::read_dir("/proc") else { return false };
         let numbers = processes.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok());
         numbers.filter(|pid: &i32| *pid != self.id()).any(|pid| runs_in_group(pid, self.id()))
@@ -280,7 +354,7 @@ impl Child {
     /// Sends a signal to it and its process group; false if it has ended.
     pub fn signal(&self, signal: Signal) -> bool {
         // Until it is reaped, its process id is not reused.
-        self.exit.get().is_none() && rustix::process::kill_process_group(self.pid, signal).is_ok()
+        self.exit.get().is_none() && self.process.signal(signal)
     }
 
     /// Asks it to end by `signal`, and kills it after `grace_ms`.
@@ -299,12 +373,12 @@ impl Child {
 
     /// Records its exit status, if it has ended.
     fn look(&self) -> io::Result<()> {
-        if self.exit.get().is_some() || look_at(self.pid)?.is_none() {
+        if self.exit.get().is_some() || self.process.look()?.is_none() {
             return Ok(());
         }
         // It is still a zombie, so the group's number is not reused yet.
-        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
-        if let Some(exit) = reap(self.pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)? {
+        self.process.signal(Signal::KILL);
+        if let Some(exit) = self.process.reap()? {
             self.exit.set(Some(exit));
         }
         Ok(())
@@ -318,11 +392,6 @@ fn runs_in_group(pid: i32, group: i32) -> bool {
     let mut columns = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let (state, group_of) = (columns.next(), columns.nth(1));
     state.is_some_and(|state| state != "Z") && group_of == Some(group.to_string().as_str())
-}
-
-/// Exit status of a child, if it has ended; it stays a zombie.
-fn look_at(pid: Pid) -> io::Result<Option<Exit>> {
-    reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
 /// Exit status of a child. Frees its process id, unless the options forbid it.
@@ -352,8 +421,10 @@ fn abandon(pid: Pid) {
 impl Drop for Child {
     fn drop(&mut self) {
         let has_been_waited_for = self.look().is_err() || self.exit.get().is_some();
-        if !has_been_waited_for {
-            abandon(self.pid);
+        match &self.process {
+            _ if has_been_waited_for => {}
+            Process::Real(pid, _) => abandon(*pid),
+            Process::Simulated(process) => drop(process.signal(Signal::KILL)),
         }
     }
 }

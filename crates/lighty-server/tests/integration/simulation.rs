@@ -8,6 +8,7 @@ mod h2_client;
 mod h2_end;
 mod mutations;
 mod plan;
+mod program;
 mod reader;
 mod rng;
 mod run;

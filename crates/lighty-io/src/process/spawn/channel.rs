@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{Child, ChildInput, ChildOutput, Program};
+use super::{Child, ChildInput, ChildOutput, Program, SimulatedPipes};
 use crate::transport::Stream;
 
 /// Our end of a program's standard input and output.
@@ -25,6 +25,8 @@ pub enum Channel {
     },
     /// One socket for both, which can be spliced with a client's.
     Socket(Stream),
+    /// Two connections in memory that stand for the pipes, in a simulation.
+    Simulated(SimulatedPipes),
 }
 
 impl Channel {
@@ -33,6 +35,9 @@ impl Channel {
     /// # Errors
     /// Its output is not a pipe.
     pub fn of_pipes(child: &mut Child) -> io::Result<Self> {
+        if let Some(pipes) = child.simulated.take() {
+            return Ok(Self::Simulated(pipes));
+        }
         let stdout = child.stdout.take().ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self::Pipes { stdin: child.stdin.take(), stdout })
     }
@@ -66,6 +71,7 @@ impl Channel {
                 Poll::Ready(Ok(target.filled().len()))
             }
             Self::Socket(stream) => stream.poll_read(cx, buffer),
+            Self::Simulated(pipes) => pipes.stdout.poll_read(cx, buffer),
         }
     }
 
@@ -76,15 +82,14 @@ impl Channel {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Pipes { stdin: Some(stdin), .. } => Pin::new(stdin).poll_write(cx, bytes),
-            Self::Pipes { stdin: None, .. } => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Self::Socket(stream) => loop {
-                match stream.try_write(bytes) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready!(stream.poll_writable(cx))?;
-                    }
-                    written => return Poll::Ready(written),
-                }
-            },
+            Self::Socket(stream) => poll_stream(stream, cx, bytes),
+            Self::Simulated(SimulatedPipes { stdin: Some(stdin), .. }) => {
+                poll_stream(stdin, cx, bytes)
+            }
+            Self::Pipes { stdin: None, .. }
+            | Self::Simulated(SimulatedPipes { stdin: None, .. }) => {
+                Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+            }
         }
     }
 
@@ -92,8 +97,21 @@ impl Channel {
     pub fn close_input(&mut self) {
         match self {
             Self::Pipes { stdin, .. } => *stdin = None,
+            Self::Simulated(pipes) => pipes.stdin = None,
             // If the program has ended, there is no input to close.
             Self::Socket(stream) => drop(stream.shutdown_write()),
+        }
+    }
+}
+
+/// Writes to a socket.
+fn poll_stream(stream: &Stream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    loop {
+        match stream.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(stream.poll_writable(cx))?;
+            }
+            written => return Poll::Ready(written),
         }
     }
 }

@@ -71,6 +71,19 @@ impl Witness {
             self.sim.wrong(format_args!("{number}: an upload of {at} bytes, not {wanted}"));
         }
     }
+
+    /// Returns the length of the next piece, after the pause before it.
+    pub(crate) async fn step(&self, task: &BackendTask, at: u64, cut_at: Option<u64>) -> u64 {
+        let until = cut_at.unwrap_or(task.response_bytes);
+        let most = match task.behavior {
+            BackendBehavior::Trickle => {
+                sleep(self.rng.ms(1, 900)).await;
+                (task.response_bytes / 12).max(1)
+            }
+            _ => self.rng.pick(&[100, 4_000, 30_000]),
+        };
+        (until - at).min(most).max(1)
+    }
 }
 
 impl Backend {
@@ -182,19 +195,6 @@ impl Backend {
             Some(_) if is_chunked => self.cut(task.behavior).await,
             _ => Ok(Cut::No),
         }
-    }
-
-    /// Returns the length of the next piece, after the pause before it.
-    pub(crate) async fn step(&self, task: &BackendTask, at: u64, cut_at: Option<u64>) -> u64 {
-        let until = cut_at.unwrap_or(task.response_bytes);
-        let most = match task.behavior {
-            BackendBehavior::Trickle => {
-                sleep(self.rng.ms(1, 900)).await;
-                (task.response_bytes / 12).max(1)
-            }
-            _ => self.rng.pick(&[100, 4_000, 30_000]),
-        };
-        (until - at).min(most).max(1)
     }
 
     /// Ends a body early.

@@ -20,6 +20,7 @@ fn symptoms(bug: Bug) -> &'static [&'static str] {
         Bug::SlotFreedTwice => &["cut: Done", "waited without a limit", "its client did its part"],
         Bug::LostScript => &["waited without a limit", "never ends", "connections are left"],
         Bug::ForgottenUpload => &["an upload of "],
+        Bug::ProgramLeft => &["programs are left"],
         Bug::RecordSealedTwice => &["broken HTTP/2", "are right", "malformed", "no response"],
     }
 }

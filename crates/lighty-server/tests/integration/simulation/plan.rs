@@ -10,6 +10,10 @@ use super::site::FILES;
 /// Lengths of bodies.
 const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
 
+/// Paths of backends and of a program.
+const PATHS: &[&str] =
+    &["/h/x", "/h/x", "/f/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x", "/p/x.cgi"];
+
 /// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
@@ -76,8 +80,7 @@ impl Plan {
                 }
                 body = body_of(!number, 0, task.upload_bytes);
                 sim.tasks.borrow_mut().insert(number, task);
-                let paths = ["/h/x", "/h/x", "/f/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x"];
-                rng.pick(&paths).to_owned()
+                rng.pick(PATHS).to_owned()
             }
             Want::Echo => {
                 body = body_of(!number, 0, rng.pick(UPLOADS));

@@ -195,6 +195,10 @@ async fn check_end(sim: &Sim, server: &Simulated) {
             sim.wrong(format_args!("{number}: a backend got it, and it never ended"));
         }
     }
+    let programs = sim.programs.get();
+    if programs > 0 {
+        sim.wrong(format_args!("{programs} programs are left"));
+    }
     let counters = &machine.counters;
     let cut = sim.done.borrow().values().flatten().filter(|done| !done.is_complete).count() as u64;
     if counters.cut.get() < cut {

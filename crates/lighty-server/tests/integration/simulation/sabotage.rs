@@ -1,7 +1,7 @@
 //! Bugs that tests plant at the server's seams: the simulation must find each of them.
 //!
-//! The server's own code has no place for them. A module, the configuration, scripts, the observer
-//! and the clients' connections imitate what a bug would do.
+//! The server's own code has no place for them. A module, the configuration, scripts, programs, the
+//! observer and the clients' connections imitate what a bug would do.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -44,11 +44,13 @@ pub(crate) enum Bug {
     LostScript,
     /// An upload that a script has received is empty for its next reader.
     ForgottenUpload,
+    /// A program is not ended.
+    ProgramLeft,
 }
 
 impl Bug {
     /// All bugs, in the order of their declaration.
-    pub(crate) const ALL: [Bug; 12] = [
+    pub(crate) const ALL: [Bug; 13] = [
         Bug::LostWakeup,
         Bug::PermitLeak,
         Bug::MixedBodies,
@@ -61,6 +63,7 @@ impl Bug {
         Bug::RecordSealedTwice,
         Bug::LostScript,
         Bug::ForgottenUpload,
+        Bug::ProgramLeft,
     ];
 }
 

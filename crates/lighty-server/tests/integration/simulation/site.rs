@@ -58,6 +58,8 @@ pub(crate) fn write(root: &Path) {
     std::fs::create_dir_all(root.join("www/s")).expect("a directory");
     std::fs::create_dir_all(root.join("www/d")).expect("a directory");
     std::fs::create_dir_all(root.join("spool")).expect("a directory");
+    std::fs::create_dir_all(root.join("www/p")).expect("a directory");
+    std::fs::write(root.join("www/p/x.cgi"), "the text of a program").expect("a file");
     for (index, length) in FILES.iter().enumerate() {
         let bytes = body_of(key_of_file(index), 0, *length);
         let path = root.join(format!("www/s/{index}"));
@@ -143,8 +145,30 @@ pub(crate) const NETWORK_BACKENDS: &[&str] = &[
     "gthread-sendfile",
 ];
 
-/// Hosts with a minimum rate.
-const RATES: &str = r#"
+/// Modules of some URLs, and hosts with a minimum rate.
+const PLACES: &str = r#"
+cgi.assign = ( ".cgi" => "" )
+cgi.limits = ( "read-timeout" => 4, "write-timeout" => 4, "exit-timeout" => 3 )
+$HTTP["url"] =~ "^/2/" {
+    proxy-core.protocol = "h2"
+    proxy-core.backends = ( "10.0.1.5:8080" )
+}
+$HTTP["url"] =~ "^/3/" {
+    proxy-core.protocol = "http"
+    proxy-core.backends = ( "https://10.0.1.6:8443" )
+    proxy-core.tls-verify = "disable"
+}
+$HTTP["url"] =~ "^/4/" {
+    proxy-core.protocol = "h2"
+    proxy-core.backends = ( "https://10.0.1.7:8443" )
+    proxy-core.tls-verify = "disable"
+}
+$HTTP["url"] =~ "^/d/" {
+    webdav.activate = "enable"
+}
+$HTTP["url"] =~ "^/h/slow" {
+    connection.kbytes-per-second = 64
+}
 $HTTP["host"] == "at-least-2500" { server.min-write-rate = 2500 }
 $HTTP["host"] == "at-least-6000" { server.min-write-rate = 6000 }
 "#;
@@ -156,11 +180,13 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
     let scripts = scripts::config(sim, variant);
+    let programs = if variant == 2 && !sim.is_calm { 2 } else { 100 };
     let text = format!(
         r#"
 server.document-root = "{root}/www"
 server.port = 80
-server.modules = ( "mod_proxy_core", "mod_deflate", "mod_webdav", "mod_magnet" )
+server.modules = ( "mod_proxy_core", "mod_deflate", "mod_cgi", "mod_webdav",
+                   "mod_magnet" )
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
@@ -187,31 +213,12 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
                             ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
-$HTTP["url"] =~ "^/2/" {{
-    proxy-core.protocol = "h2"
-    proxy-core.backends = ( "10.0.1.5:8080" )
-}}
-$HTTP["url"] =~ "^/3/" {{
-    proxy-core.protocol = "http"
-    proxy-core.backends = ( "https://10.0.1.6:8443" )
-    proxy-core.tls-verify = "disable"
-}}
-$HTTP["url"] =~ "^/4/" {{
-    proxy-core.protocol = "h2"
-    proxy-core.backends = ( "https://10.0.1.7:8443" )
-    proxy-core.tls-verify = "disable"
-}}
+cgi.max-processes = {programs}
 $SERVER["socket"] == "10.0.0.1:443" {{
     ssl.engine = "enable"
     ssl.pemfile = "{root}/site.pem"
 }}
-$HTTP["url"] =~ "^/d/" {{
-    webdav.activate = "enable"
-}}
-$HTTP["url"] =~ "^/h/slow" {{
-    connection.kbytes-per-second = 64
-}}
-{RATES}{scripts}"#
+{PLACES}{scripts}"#
     );
     let table: Table<Settings> = Table::new()
         .rows(modules::directives())

@@ -1,4 +1,4 @@
-//! The simulated machine: the network beyond the server, and the thread pool.
+//! The simulated machine: the network beyond the server, processes, and the thread pool.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_io::connect::Target;
+use lighty_io::process::spawn::{Program, SimulatedChild};
 use lighty_io::simulated::{Connecting, World};
 use lighty_io::threads::pool::Lane;
 use lighty_io::transport::{Stream, memory};
@@ -16,6 +17,7 @@ use tokio::time::sleep;
 
 use super::backend::{Backend, Witness};
 use super::h2_backend;
+use super::program;
 use super::rng::Rng;
 use super::sim::Sim;
 use super::site::{self, FASTCGI, HTTP, HTTP2, HTTP2_TLS, HTTPS};
@@ -27,6 +29,7 @@ pub(crate) struct Machine {
     pub(crate) network: Rng,
     pub(crate) pool: Rng,
     pub(crate) entropy: Rng,
+    pub(crate) programs: Rng,
     /// Configuration of backends that speak TLS.
     tls: Arc<ServerConfig>,
 }
@@ -39,6 +42,7 @@ impl Machine {
             network: fork(),
             pool: fork(),
             entropy: fork(),
+            programs: fork(),
             sim: Rc::clone(sim),
             tls,
         })
@@ -89,6 +93,10 @@ impl World for Machine {
             }
             _ => Box::pin(std::future::ready(Ok(self.accept(address)))),
         }
+    }
+
+    fn start(&self, program: &Program) -> io::Result<SimulatedChild> {
+        program::start(&self.sim, self.programs.fork(), program)
     }
 
     fn random(&self) -> u64 {

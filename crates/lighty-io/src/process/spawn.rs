@@ -146,7 +146,7 @@ pub struct Child {
     /// Our end of its standard error output.
     pub stderr: Option<pipe::Receiver>,
     /// Our ends in place of the pipes, on a simulated thread.
-    simulated: Option<SimulatedPipes>,
+    simulated: Option<Box<SimulatedPipes>>,
 }
 
 /// A process, as its [`Child`] waits for it and signals it.
@@ -295,7 +295,7 @@ impl Child {
             stdin: None,
             stdout: None,
             stderr: None,
-            simulated: Some(simulated.pipes),
+            simulated: Some(Box::new(simulated.pipes)),
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Channel {
     /// One socket for both, which can be spliced with a client's.
     Socket(Stream),
     /// Two connections in memory that stand for the pipes, in a simulation.
-    Simulated(SimulatedPipes),
+    Simulated(Box<SimulatedPipes>),
 }
 
 impl Channel {
@@ -83,13 +83,11 @@ impl Channel {
         match self {
             Self::Pipes { stdin: Some(stdin), .. } => Pin::new(stdin).poll_write(cx, bytes),
             Self::Socket(stream) => poll_stream(stream, cx, bytes),
-            Self::Simulated(SimulatedPipes { stdin: Some(stdin), .. }) => {
-                poll_stream(stdin, cx, bytes)
-            }
-            Self::Pipes { stdin: None, .. }
-            | Self::Simulated(SimulatedPipes { stdin: None, .. }) => {
-                Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
-            }
+            Self::Simulated(pipes) => match &mut pipes.stdin {
+                Some(stdin) => poll_stream(stdin, cx, bytes),
+                None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            },
+            Self::Pipes { stdin: None, .. } => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
 

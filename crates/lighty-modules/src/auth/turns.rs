@@ -71,6 +71,8 @@ impl Turns {
         if queue.len() == 1 {
             waiting.order.push_back(client);
         }
+        #[cfg(debug_assertions)]
+        waiting.check();
         Some(Place { turns: self.clone(), client, id })
     }
 
@@ -98,7 +100,16 @@ impl Waiting {
         } else {
             self.order.push_back(client);
         }
+        #[cfg(debug_assertions)]
+        self.check();
         Some(job)
+    }
+
+    /// Checks the counts of a debug build.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        debug_assert_eq!(self.order.len(), self.queues.len(), "each client has one queue");
+        debug_assert!(self.count >= self.order.len(), "{} {}", self.count, self.order.len());
     }
 
     /// Evicts the last job of the longest queue for a client with fewer places.

@@ -106,6 +106,7 @@ impl CompressFilter {
         source: &mut Source,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), FaultReport>> {
+        debug_assert!(!work.unfinished && !self.source_ended, "{} bytes", work.input_bytes);
         work.op = Op::Run;
         while work.input_bytes < self.block_bytes {
             match source.poll_bytes(cx) {
@@ -132,6 +133,12 @@ impl CompressFilter {
 
     /// Runs the work here or on a thread.
     fn begin(&mut self, mut work: Box<CompressWork>) -> CompressState {
+        debug_assert!(
+            work.input_bytes <= self.held_bytes,
+            "{} {}",
+            work.input_bytes,
+            self.held_bytes
+        );
         if self.held_bytes <= self.inline_bytes_max && work.copy.is_none() {
             let done = work.turn();
             return CompressState::Busy(Box::pin(std::future::ready(Ok((work, done)))));
@@ -147,6 +154,8 @@ impl CompressFilter {
         let (mut work, done) = turned?;
         let done = done?;
         work.unfinished = !done;
+        debug_assert!(!done || work.input.is_empty(), "{} pieces are left", work.input.len());
+        debug_assert!(!work.input.is_empty() || work.input_bytes == 0, "{}", work.input_bytes);
         if done && work.op != Op::Run {
             self.held_bytes = 0;
         }
@@ -193,6 +202,7 @@ impl CompressWork {
         let Some(encoder) = &mut self.encoder else { return Ok(true) };
         while let Some(piece) = self.input.front_mut() {
             let (taken, done) = encoder.run(piece, Op::Run, &mut self.out, self.out_bytes)?;
+            debug_assert!(taken <= self.input_bytes, "{taken} of {}", self.input_bytes);
             piece.advance(taken);
             self.input_bytes = self.input_bytes.saturating_sub(taken);
             if !done {

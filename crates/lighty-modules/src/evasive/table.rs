@@ -35,6 +35,7 @@ impl<V> Keys<V> {
         if self.values.len() >= self.most && !self.values.contains_key(&key) {
             self.make_room(now_us, is_idle);
         }
+        debug_assert!(self.values.len() <= self.most, "{} of {}", self.values.len(), self.most);
         self.values.entry(key).or_insert_with(make)
     }
 
@@ -84,6 +85,7 @@ impl KeyTable {
 impl Drop for CountedRequest {
     fn drop(&mut self) {
         let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(here.contains_key(&self.key), "no request was counted");
         match here.get_mut(&self.key) {
             Some(count) if *count > 1 => *count -= 1,
             _ => _ = here.remove(&self.key),

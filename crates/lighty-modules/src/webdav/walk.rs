@@ -148,6 +148,7 @@ impl Walk {
 
     /// Takes the next members, up to a collection to enter after them.
     fn take_members(&mut self) {
+        debug_assert!(self.known.is_empty() && self.into.is_none(), "members are left");
         let Some(level) = self.levels.last_mut() else { return };
         while self.members.len() < MEMBERS_PER_LOOK && self.into.is_none() {
             let Some(entry) = level.batch.next() else { break };
@@ -176,6 +177,7 @@ impl Walk {
             self.known = self.look_up().await?.into();
         }
         let Some(level) = self.levels.last() else { return Ok(()) };
+        debug_assert!(self.known.len() <= self.members.len(), "{} described", self.known.len());
         while self.out.len() < SLICE_BYTES {
             let Some(known) = self.known.pop_front() else { break };
             let Some(entry) = self.members.pop_front() else { break };

@@ -95,6 +95,7 @@ impl Admissions {
         for question in self.demand.questions(free) {
             self.ask(question);
         }
+        debug_assert!(self.asking.len() <= QUESTIONS_MAX, "{} questions", self.asking.len());
         let wanted = |name| CertificateSpec { names: [name].into(), options: Arc::clone(&options) };
         self.demand.admitted().into_iter().map(wanted).collect()
     }

@@ -247,6 +247,7 @@ impl CertificateTask {
             Err(_) => CopyEvent::NotSaved,
         });
         let wait_s = known.progress.not_before_s - now_s;
+        debug_assert!(wait_s > 0 && known.progress.failures > 0, "{wait_s} s");
         let names = self.wanted.names.join(", ");
         let is_served = known.fitting(&self.wanted.names).is_some_and(|f| now_s < f.valid_s.end);
         let what = if is_served { "not renewed" } else { "no certificate" };

@@ -44,6 +44,7 @@ pub struct OrderProgress {
 impl OrderProgress {
     /// Records a failed order; the authority accepts no other within `retry_after_s` seconds.
     pub fn fail(&mut self, now_s: i64, error: String, retry_after_s: i64, luck: u64) {
+        debug_assert!(retry_after_s >= 0, "{retry_after_s}");
         let wait_s = WAITS_S[(self.failures as usize).min(WAITS_S.len() - 1)];
         self.failures = self.failures.saturating_add(1);
         // Spread by a tenth, so that names that failed together do not retry together.

@@ -26,7 +26,8 @@ use crate::worker::Worker;
 use crate::worker::thread::{self, Order, Setup, Started};
 
 /// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
-const LISTENERS: [(&str, u16); 2] = [("10.0.0.1:80", 80), ("10.0.0.1:443", 443)];
+const LISTENERS: [(&str, u16); 3] =
+    [("10.0.0.1:80", 80), ("10.0.0.1:443", 443), ("10.0.0.1:8080", 8080)];
 
 /// A worker, with the state that the process around it would hold.
 pub struct Simulated {
@@ -104,9 +105,7 @@ impl Simulated {
     pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), BootError> {
         let naming = self.upstreams.name(&configured::upstreams(config))?;
         let tls = load_tls(config, &self.shared.tls)?;
-        for listener in &self.listeners {
-            listener.speaks_tls.set(tls::is_spoken_at(config, &listener.name));
-        }
+        thread::set_protocols(&self.listeners, config, &self.worker, &self.proxy);
         self.worker.tls.adopt(&tls);
         self.upstreams.trust(Arc::clone(&tls.materials));
         let shared = Shared { naming: Arc::clone(&naming), tls, ..self.shared.clone() };
@@ -117,6 +116,12 @@ impl Simulated {
         self.worker.swap(Rc::new(generation), self.connections_max);
         self.upstreams.commit(&naming);
         Ok(())
+    }
+
+    /// Returns true if the listener of this port speaks TLS with new connections.
+    pub fn speaks_tls(&self, port: u16) -> bool {
+        let mut listeners = self.listeners.iter();
+        listeners.any(|listener| listener.port == port && listener.speaks_tls.get())
     }
 
     /// Accepts a connection, like the listener of this port. Without one, the connection closes.

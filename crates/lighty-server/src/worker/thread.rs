@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
-use lighty_config::Active;
+use lighty_config::{Active, Config};
 use lighty_core::log::{Level, Log};
 use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
@@ -192,13 +192,23 @@ fn swap(setup: &mut Setup, started: &Started) {
     let plan = Arc::clone(&setup.plans.borrow_and_update());
     let Started { worker, proxy, listeners, .. } = started;
     let generation = generation(&plan, &worker.machine, proxy);
-    for listener in listeners {
-        *listener.raw.borrow_mut() = tcp_proxy(&plan, worker, proxy, &listener.name);
-        listener.speaks_tls.set(tls::is_spoken_at(&plan.config, &listener.name));
-    }
+    set_protocols(listeners, &plan.config, worker, proxy);
     worker.tls.adopt(&plan.shared.tls);
     worker.swap(generation, plan.connections_max);
     let _ = setup.swapped.send(plan.number);
+}
+
+/// Sets what listeners speak from their next connection on.
+pub(crate) fn set_protocols(
+    listeners: &[Rc<ListenerInfo>],
+    config: &Config<Settings>,
+    worker: &Worker,
+    proxy: &WorkerProxy,
+) {
+    for listener in listeners {
+        *listener.raw.borrow_mut() = tcp_proxy(config, worker, proxy, &listener.name);
+        listener.speaks_tls.set(tls::is_spoken_at(config, &listener.name));
+    }
 }
 
 fn generation(plan: &Plan, machine: &Rc<Machine>, proxy: &Rc<WorkerProxy>) -> Rc<Generation> {
@@ -207,8 +217,13 @@ fn generation(plan: &Plan, machine: &Rc<Machine>, proxy: &Rc<WorkerProxy>) -> Rc
 }
 
 /// Returns the TCP proxy of a listener for raw connections; `None` for HTTP listeners.
-fn tcp_proxy(plan: &Plan, worker: &Worker, proxy: &WorkerProxy, name: &str) -> Option<TcpProxy> {
-    let route = raw::route(&listeners::settings_at(&plan.config, name))?;
+fn tcp_proxy(
+    config: &Config<Settings>,
+    worker: &Worker,
+    proxy: &WorkerProxy,
+    name: &str,
+) -> Option<TcpProxy> {
+    let route = raw::route(&listeners::settings_at(config, name))?;
     Some(TcpProxy { local: Rc::clone(proxy.local(&worker.machine)), route })
 }
 
@@ -258,7 +273,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
         };
         let listener =
             socket.into_listener().map_err(|error| BootError::Step(name.to_string(), error))?;
-        let raw = tcp_proxy(&plan, &worker, &proxy, &name);
+        let raw = tcp_proxy(&plan.config, &worker, &proxy, &name);
         let speaks_tls = tls::is_spoken_at(&plan.config, &name);
         let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
         listeners.push(Rc::clone(&listener_info));

@@ -12,6 +12,7 @@ use lighty_io::simulated;
 use lighty_io::transport::{Peer, Stream, memory};
 use lighty_server::simulated::Simulated;
 use tokio::runtime::LocalOptions;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::client::Client;
@@ -19,7 +20,7 @@ use super::h2_client::H2Client;
 use super::rng::Rng;
 use super::sabotage::{Bug, Saboteur};
 use super::sim::{Observer, Sim};
-use super::site::{self, CLEAR_PORT, PATIENCE_S, TLS_PORT};
+use super::site::{self, CHANGING_PORT, CLEAR_PORT, PATIENCE_S, TLS_PORT};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -104,15 +105,23 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
             sleep(at).await;
             let address = ([10, 0, 2, 1], 40_000 + index as u16).into();
             let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
-            let (is_h2, is_tls) = (rng.once_in(2), rng.once_in(3));
-            let port = if is_tls { TLS_PORT } else { CLEAR_PORT };
+            let is_h2 = rng.once_in(2);
+            let port = rng.pick(&[CLEAR_PORT, CLEAR_PORT, CLEAR_PORT, TLS_PORT, CHANGING_PORT]);
+            let is_tls = server.speaks_tls(port);
             let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
             let wire = match is_tls {
                 false => Wire::plain(theirs),
                 true => Wire::secure(theirs, &site::tls_client(&sim.root, alpn(&rng, is_h2))),
             };
             let wire = wire.with_bug(sim.bug, is_h2);
-            let accepting = server.accept(Stream::from_memory(ours), Peer::Inet(address), port);
+            let accepting = async {
+                let changes = u32::from(port == CHANGING_PORT);
+                sim.accepting.set(sim.accepting.get() + changes);
+                server.accept(Stream::from_memory(ours), Peer::Inet(address), port).await;
+                // The connection's task begins with what its listener speaks.
+                yield_now().await;
+                sim.accepting.set(sim.accepting.get() - changes);
+            };
             if is_h2 {
                 let client = H2Client::new(&sim, rng, wire, index);
                 tokio::join!(biased; accepting, client.run());
@@ -140,6 +149,10 @@ fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>) {
     tokio::task::spawn_local(async move {
         for number in 1..=count {
             sleep(rng.ms(0, 2_500)).await;
+            while sim.accepting.get() > 0 {
+                // A client does not know that its listener has begun to speak something else.
+                sleep(Duration::from_millis(1)).await;
+            }
             sim.event(format_args!("generation {number}"));
             if let Err(why) = server.swap(&site::config(&sim, rng.below(3))) {
                 sim.wrong(format_args!("no swap: {why}"));

@@ -66,6 +66,8 @@ pub(crate) struct Sim {
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
     /// Number of times that a backend has read each request's head.
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
+    /// Number of connections of a changing listener that are being accepted.
+    pub(crate) accepting: Cell<u32>,
     /// Number of programs that run.
     pub(crate) programs: Cell<u64>,
     next: Cell<u64>,
@@ -98,6 +100,7 @@ impl Sim {
             tasks: RefCell::default(),
             done: RefCell::default(),
             seen: RefCell::default(),
+            accepting: Cell::new(0),
             programs: Cell::new(0),
             next: Cell::new(1),
             hash: Cell::new(0xCBF2_9CE4_8422_2325),

@@ -38,9 +38,10 @@ pub(crate) const HTTP2: SocketAddr = address(5, 8080);
 pub(crate) const HTTPS: SocketAddr = address(6, 8443);
 pub(crate) const HTTP2_TLS: SocketAddr = address(7, 8443);
 
-/// Ports of the server: in clear text, and with TLS.
+/// Ports of the server: in clear text, with TLS, and in clear text in some generations only.
 pub(crate) const CLEAR_PORT: u16 = 80;
 pub(crate) const TLS_PORT: u16 = 443;
+pub(crate) const CHANGING_PORT: u16 = 8080;
 
 const fn address(host: u8, port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, host)), port)
@@ -180,6 +181,7 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
     let scripts = scripts::config(sim, variant);
+    let changing = if variant == 1 { "disable" } else { "enable" };
     let programs = if variant == 2 && !sim.is_calm { 2 } else { 100 };
     let text = format!(
         r#"
@@ -216,6 +218,10 @@ fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
 cgi.max-processes = {programs}
 $SERVER["socket"] == "10.0.0.1:443" {{
     ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:8080" {{
+    ssl.engine = "{changing}"
     ssl.pemfile = "{root}/site.pem"
 }}
 {PLACES}{scripts}"#

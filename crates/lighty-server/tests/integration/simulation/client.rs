@@ -39,6 +39,12 @@ pub(crate) struct ClientRequest {
 }
 
 impl ClientRequest {
+    /// Returns true if the connection may close after its response: the client announces that, or
+    /// speaks HTTP/1.0, where a response without a length ends with the connection.
+    pub(crate) fn may_close(&self) -> bool {
+        self.closes || self.is_http10
+    }
+
     /// Returns the record of a request that HTTP/2 frames: its head counts as one byte.
     pub(crate) fn on_stream(plan: &Plan) -> ClientRequest {
         ClientRequest {

@@ -99,7 +99,9 @@ impl H2End {
                 break;
             }
         }
-        let timer = self.machine.deadline_ms().map_or(u64::MAX, |at| at.saturating_sub(now_ms()));
+        // A deaf end cannot know that its peer is late.
+        let deadline = self.machine.deadline_ms().filter(|_| !is_deaf);
+        let timer = deadline.map_or(u64::MAX, |at| at.saturating_sub(now_ms()));
         let pause = pause.min(Duration::from_millis(timer));
         let mut piece = [0; 16_384];
         tokio::select! {
@@ -110,7 +112,9 @@ impl H2End {
                 Err(error) => self.ended = Some(Ended::Failed(error.kind())),
             },
             _ = self.wire.writable(), if !self.out.is_empty() => self.write(),
-            () = sleep(pause) => self.machine.handle_timeout(now_ms())?,
+            () = sleep(pause) => if !is_deaf {
+                self.machine.handle_timeout(now_ms())?;
+            },
         }
         self.news()
     }

@@ -159,7 +159,7 @@ fn judge_silence(sim: &Sim, one: &ClientRequest, rest: &[ClientRequest]) -> Judg
     match sim.ending(one.number) {
         Some(_) if is_cut_in(sim, rest) => Ok(()),
         // More requests followed the one that announced the close.
-        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
+        Some(done) if done.is_complete && one.may_close() && rest.len() > 1 => Ok(()),
         // The response was lost with the connection; the observer has checked for the fault.
         None if one.want == Want::Garbage && !sim.is_calm => Ok(()),
         // The request was in flight when its idle connection was closed for another.
@@ -184,8 +184,9 @@ fn judge_cut(
 ) -> Judged {
     match sim.ending(one.number) {
         Some(_) if response.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
-        // More requests followed the one that announced the close.
-        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
+        // More requests followed the last one that is answered, so that the server's close became
+        // a reset.
+        Some(done) if done.is_complete && one.may_close() && rest.len() > 1 => Ok(()),
         // Garbage has no request number; the observer has checked for the fault.
         None if one.want == Want::Garbage => Ok(()),
         Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),

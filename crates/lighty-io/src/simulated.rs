@@ -15,7 +15,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::connect::Target;
-use crate::process::spawn::{Program, SimulatedChild};
+use crate::process::program::Program;
+use crate::process::simulated::SimulatedChild;
 use crate::threads::lane::Lane;
 use crate::transport::Stream;
 

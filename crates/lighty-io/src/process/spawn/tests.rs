@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::listen::{BindOptions, BindSpec, BoundSocket};
+use crate::process::privileges::Identity;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use super::{ChildSignal, Exit};
+use rustix::process::Signal as ChildSignal;
+
+use super::program::Exit;
 use crate::transport::Stream;
 
 /// A started process of a simulation.

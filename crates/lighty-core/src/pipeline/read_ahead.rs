@@ -198,11 +198,8 @@ impl SpoolBuffer {
     fn take(&mut self) -> Option<Chunk<Rc<OpenFile>>> {
         if let Some(bytes) = self.memory.pop_front() {
             self.memory_bytes -= bytes.len();
-            debug_assert!(
-                !self.memory.is_empty() || self.memory_bytes == 0,
-                "{}",
-                self.memory_bytes
-            );
+            let is_counted = !self.memory.is_empty() || self.memory_bytes == 0;
+            debug_assert!(is_counted, "{} bytes of no piece", self.memory_bytes);
             return Some(Chunk::Memory(bytes));
         }
         let range = self.disk.as_mut()?.take(PIECE_BYTES)?;

@@ -125,7 +125,6 @@ impl Alarm {
                     }
                 };
                 debug_assert!(list.entries[key].is_none(), "entry {key} is in use");
-                debug_assert!(list.free.len() < list.entries.len(), "{} are free", list.free.len());
                 list.entries[key] = entry;
                 self.key = Some(key);
             }

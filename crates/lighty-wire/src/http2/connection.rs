@@ -287,11 +287,6 @@ impl Connection {
 
     #[inline]
     fn handle_frame(&mut self, input: &[u8]) -> Result<Step, ConnFault> {
-        debug_assert!(
-            matches!(self.expect, Expect::FirstFrame | Expect::Frame),
-            "{:?}",
-            self.expect
-        );
         let Some(bytes) = input.first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(WAIT) };
         let head = FrameHead::parse(bytes);
         self.check_frame(head)?;

@@ -131,7 +131,6 @@ impl<'c, T> Tasks<'c, T> {
         while let Some(slot) = self.turn.pop() {
             let slot = slot as usize;
             let Some(task) = &mut self.tasks[slot] else { continue };
-            debug_assert!(self.len > 0, "the task of slot {slot} is not counted");
             let mut cx = Context::from_waker(&self.wakers[slot]);
             if let Poll::Ready(done) = task.as_mut().poll(&mut cx) {
                 self.tasks[slot] = None;

@@ -45,11 +45,6 @@ impl Connection {
     /// that cannot write must not take output, so that pending replies to the peer are counted.
     #[inline]
     pub fn poll_output(&mut self, into: &mut Vec<u8>) {
-        debug_assert!(
-            self.out.is_empty() || self.out.len() >= FRAME_HEAD_BYTES,
-            "{} bytes are no frame",
-            self.out.len()
-        );
         into.extend_from_slice(&self.out);
         self.out.clear();
         (self.replies, self.burst) = (0, 0);

@@ -87,3 +87,23 @@ impl SimulatedProcess {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_simulated_process_learns_of_signals_and_is_ended_by_kill_alone() {
+        let process = SimulatedProcess::default();
+        let other = process.clone();
+        let (signal, sent) =
+            tokio::join!(biased; other.signalled(), async { process.signal(ChildSignal::TERM) });
+        assert_eq!((signal, sent, process.exit()), (ChildSignal::TERM, true, None));
+        let (exit, sent) =
+            tokio::join!(biased; other.ended(), async { process.signal(ChildSignal::KILL) });
+        assert_eq!((exit, sent), (Exit::Signal(9), true));
+        assert!(!process.signal(ChildSignal::TERM));
+        process.end(Exit::Code(0));
+        assert_eq!(process.exit(), Some(Exit::Signal(9)));
+    }
+}

@@ -33,7 +33,7 @@ pub(super) struct Input {
     buffer: ReadBuf,
     body: BodyState,
     continue_owed: bool,
-    /// The client understands interim responses.
+    /// Interim responses may be sent: the client understands them, and its response has not begun.
     takes_interim: bool,
     /// Bytes of interim responses that the socket did not accept; they precede the response.
     unsent: Vec<u8>,
@@ -191,10 +191,17 @@ impl Input {
         self.continue_owed
     }
 
+    /// Marks the response as begun: interim responses would get into it.
+    pub(super) fn begin_response(&mut self) {
+        self.takes_interim = false;
+    }
+
     /// Sends `100 Continue` when a handler first reads the body, unless part of the body has
-    /// already arrived (RFC 9110 section 10.1.1).
+    /// already arrived, or the response has begun (RFC 9110 section 10.1.1).
     fn send_continue(&mut self) {
         if std::mem::take(&mut self.continue_owed)
+            && self.takes_interim
+            && self.taken_bytes == 0
             && self.buffer.is_empty()
             && let Some(stream) = &self.stream
         {

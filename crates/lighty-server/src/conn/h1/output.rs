@@ -42,9 +42,12 @@ impl H1Io {
         self.keeps_open &=
             ex.state.keeps_connection && !on.conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(on.conn, ex);
-        if self.input.borrow().has_unsent() {
-            self.input.borrow_mut().prepend_unsent(&mut self.out);
+        let mut input = self.input.borrow_mut();
+        input.begin_response();
+        if input.has_unsent() {
+            input.prepend_unsent(&mut self.out);
         }
+        drop(input);
         ex.state.keeps_connection = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
             return Ok(Remainder::Tunnel(tunnel));

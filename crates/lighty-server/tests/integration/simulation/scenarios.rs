@@ -14,8 +14,9 @@ use tokio::time::sleep;
 
 use super::Site;
 use super::h2_end::{H2End, News};
+use super::rng::body_of;
 use super::run::{in_paused_time, start};
-use super::sim::{Sim, now_ms};
+use super::sim::{BackendBehavior, BackendTask, Sim, now_ms};
 use super::site::{CLEAR_PORT, FILES, IDLE_S, TLS_PORT, tls_client, upload};
 use super::wire::Wire;
 use super::world::Machine;
@@ -434,4 +435,48 @@ fn upload_that_breaks_off_while_a_script_receives_it_is_not_stored() {
         assert_eq!(status_of(&server, &request).await, "400");
         assert!(!upload(&sim.root, 902).exists());
     });
+}
+
+/// The beginning of the upload is there, and fills some of the backends' connections: the server
+/// reads on from the client when they have begun to respond.
+#[test]
+fn response_that_has_begun_has_no_interim_response_in_it() {
+    for path in ["/h/x", "/f/x", "/2/x", "/3/x", "/4/x", "/p/x.cgi"] {
+        scenario(10, async |server, sim| {
+            for number in 1..60 {
+                let behavior = BackendBehavior::AnswerEarly;
+                let (upload_bytes, response_bytes) = (66_000, 8_000);
+                let task = BackendTask { is_post: true, upload_bytes, response_bytes, behavior };
+                sim.tasks.borrow_mut().insert(number, task);
+                let received = post_slowly(&server, &format!("{path}?id={number}"), number).await;
+                let text = String::from_utf8_lossy(&received);
+                let (_, response) = text.split_once("HTTP/1.1 200").expect("a response");
+                assert!(!response.contains("HTTP/1.1 100"), "{path} {number}");
+            }
+        });
+    }
+}
+
+/// Sends the beginning of an upload with its head, and the rest later. Returns all that is received.
+async fn post_slowly(server: &Rc<Simulated>, target: &str, number: u64) -> Vec<u8> {
+    let wire = Wire::plain(connect(server, 30_000));
+    let fields = "Host: simulated\r\nContent-Length: 66000\r\nExpect: 100-continue\r\n\r\n";
+    let sending = async {
+        let body = body_of(!number, 0, 66_000);
+        let head = format!("POST {target} HTTP/1.1\r\n{fields}");
+        let start = [head.as_bytes(), &body[..20_000]].concat();
+        wire.write_all(&start).await.expect("written");
+        sleep(Duration::from_millis(900)).await;
+        // The server may read no more after its response.
+        let _ = wire.write_all(&body[20_000..]).await;
+    };
+    let reading = async {
+        let (mut received, mut piece) = (Vec::new(), [0; 1_000]);
+        while let Ok(count @ 1..) = wire.read(&mut piece).await {
+            received.extend_from_slice(&piece[..count]);
+            sleep(Duration::from_millis(20)).await;
+        }
+        received
+    };
+    tokio::join!(biased; sending, reading).1
 }

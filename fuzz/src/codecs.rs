@@ -13,6 +13,7 @@ use lighty_wire::http1::{
     ResponseFraming, ResponseHead, ResponseLimits, encode_request, encode_request_fields,
     parse_request, parse_response,
 };
+use lighty_wire::websocket::{FrameEvent, FrameFault, FrameReader};
 
 /// A request head means the same in one piece and in many, and never names a path outside the
 /// document root, whatever the options.
@@ -211,6 +212,47 @@ fn body_in_pieces(input: &[u8], step: usize) -> Body {
         }
     }
     (body, decoder.is_done().then_some(used), None)
+}
+
+/// A client's frames mean the same in one piece and in many.
+pub fn websocket(data: &[u8]) {
+    let Some((&step, input)) = data.split_first() else { return };
+    let whole = frames_in_pieces(input, usize::MAX);
+    let cut = frames_in_pieces(input, usize::from(step).max(1));
+    assert_eq!(whole, cut, "the pieces must not matter");
+}
+
+/// The payload of messages, the other events, and the fault that ended the input.
+type Frames = (Vec<u8>, Vec<FrameEvent>, Option<FrameFault>);
+
+fn frames_in_pieces(input: &[u8], step: usize) -> Frames {
+    let mut reader = FrameReader::default();
+    let (mut data, mut events) = (Vec::new(), Vec::new());
+    for piece in input.chunks(step.min(input.len().max(1))) {
+        let mut piece = piece.to_vec();
+        let mut at = 0;
+        while at < piece.len() {
+            let (consumed, event) = match reader.read(&mut piece[at..]) {
+                Ok(read) => read,
+                Err(fault) => return (data, events, Some(fault)),
+            };
+            assert!(consumed > 0 && at + consumed <= piece.len());
+            match event {
+                FrameEvent::More => {}
+                FrameEvent::Data(range) => {
+                    assert!(range.end <= consumed);
+                    data.extend_from_slice(&piece[at + range.start..at + range.end]);
+                }
+                FrameEvent::Ping(payload) => {
+                    assert!(payload.len() <= 125, "RFC 6455 section 5.5");
+                    events.push(FrameEvent::Ping(payload));
+                }
+                FrameEvent::Close(code) => events.push(FrameEvent::Close(code)),
+            }
+            at += consumed;
+        }
+    }
+    (data, events, None)
 }
 
 /// Normalising twice is normalising once, and no path leaves the root.

@@ -221,8 +221,8 @@ fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
 }
 
 /// The fast path of most requests, which needs no future: no module acts before the one that sends
-/// files, no other module handles this file, and the file is in the stat cache. Returns `false`,
-/// with no side effects, if the normal path must be taken.
+/// files, no other module handles this file, and the file is in the stat cache. Returns `false` if
+/// the normal path must be taken, which sets anew all that was set here.
 fn respond_with_known_file(ex: &mut Exchange) -> bool {
     let Some(path) = ex.generation.modules.fast_path(&ex.settings) else { return false };
     let generation = Rc::clone(&ex.generation);

@@ -86,7 +86,7 @@ impl Fake {
     }
 }
 
-const LIMITS: RunLimits = RunLimits { time_ms: 2_000, instructions: 5_000_000, memory: 8 << 20 };
+const LIMITS: RunLimits = RunLimits { time_ms: 60_000, instructions: 5_000_000, memory: 8 << 20 };
 
 fn engine() -> Engine<Fake> {
     Engine::new(&Clock::start(), &ScriptOptions::default()).expect("a state")

@@ -24,6 +24,7 @@ fn every_input_of_every_target() {
     replay("http1_request", codecs::http1_request);
     replay("http1_response", codecs::http1_response);
     replay("http1_chunked", codecs::http1_chunked);
+    replay("websocket", codecs::websocket);
     replay("http2_connection", http2::http2_connection);
     replay("hpack", http2::hpack);
     replay("uri", codecs::uri);

@@ -10,6 +10,7 @@ mod circles;
 mod comments;
 mod edges;
 mod files;
+mod fuzzing;
 mod names;
 mod reader;
 mod size;

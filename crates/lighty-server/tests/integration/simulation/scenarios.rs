@@ -457,7 +457,7 @@ fn response_that_has_begun_has_no_interim_response_in_it() {
     }
 }
 
-/// Sends the beginning of an upload with its head, and the rest later. Returns all that is received.
+/// Sends the beginning of an upload with its head, and the rest later. Returns all bytes received.
 async fn post_slowly(server: &Rc<Simulated>, target: &str, number: u64) -> Vec<u8> {
     let wire = Wire::plain(connect(server, 30_000));
     let fields = "Host: simulated\r\nContent-Length: 66000\r\nExpect: 100-continue\r\n\r\n";

@@ -101,7 +101,7 @@ pub trait Module {
     }
 
     /// Predicts the effect of a hook on this request, without side effects. Requests that no hook
-    /// concerns are answered without a future. Called for
+    /// concerns get their response without a future. Called for
     ///
     /// - [`Phase::CleanUrl`], which stands for all hooks before the file look-up, if the module
     ///   [acts seldom](Traits::acts_seldom): judged by the head of the request,

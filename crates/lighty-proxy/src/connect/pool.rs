@@ -245,7 +245,7 @@ impl Pool {
     /// True if this worker has an idle connection to the address.
     pub fn has(&self, address: &Address) -> bool {
         address.idle() > 0
-            && self.idle.borrow().get(&address.id).is_some_and(|is_idle| !is_idle.is_empty())
+            && self.idle.borrow().get(&address.id).is_some_and(|kept| !kept.is_empty())
     }
 
     /// Takes the most recently used idle connection that is still alive, unless it has been idle
@@ -271,8 +271,8 @@ impl Pool {
     /// Closes the connection that has been idle longest. Returns its permit.
     pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
         let mut idle = self.idle.borrow_mut();
-        let is_idle = idle.get_mut(&address.id).filter(|is_idle| !is_idle.is_empty())?;
-        let mut permit = is_idle.remove(0).permit;
+        let kept = idle.get_mut(&address.id).filter(|kept| !kept.is_empty())?;
+        let mut permit = kept.remove(0).permit;
         permit.wake();
         Some(permit)
     }
@@ -326,17 +326,17 @@ impl Pool {
         connection.idle_since_ms = now_ms;
         let id = connection.permit.address.id;
         let mut idle = self.idle.borrow_mut();
-        let resting = idle.entry(id).or_default();
+        let kept = idle.entry(id).or_default();
         let counted = connection.permit.address.idle() as usize;
-        debug_assert!(resting.len() < counted, "{} of {counted} idle ones", resting.len());
-        resting.push(connection);
+        debug_assert!(kept.len() < counted, "{} of {counted} idle ones", kept.len());
+        kept.push(connection);
     }
 
     /// Runs once a second: closes idle connections that timed out or that the backend closed.
     pub fn sweep(&self, now_ms: u64) {
         let mut ended = Vec::new();
         let mut idle = self.idle.borrow_mut();
-        for is_idle in idle.values_mut() {
+        for kept in idle.values_mut() {
             let mut restarts = false;
             let is_over = |c: &mut Connection| {
                 let has_ended = !c.stream.is_idle_alive();
@@ -350,12 +350,12 @@ impl Pool {
                     || c.permit.address.is_gone()
             };
             let first = ended.len();
-            ended.extend(is_idle.extract_if(.., is_over));
+            ended.extend(kept.extract_if(.., is_over));
             if let Some(one) = ended[first..].first().filter(|_| restarts) {
                 one.permit.address.queue.end_idle();
             }
         }
-        idle.retain(|_, is_idle| !is_idle.is_empty());
+        idle.retain(|_, kept| !kept.is_empty());
         drop(idle);
         ended.sort_by_key(order);
         // Dropped after the borrow: a freed permit may wake a request of this worker.
@@ -365,13 +365,13 @@ impl Pool {
     /// Closes idle connections that requests may be waiting behind.
     pub fn end_surplus(&self) {
         let mut ended = Vec::new();
-        for is_idle in self.idle.borrow_mut().values_mut() {
+        for kept in self.idle.borrow_mut().values_mut() {
             let has_surplus = |c: &Connection| c.permit.address.queue.has_surplus();
-            while is_idle.first().is_some_and(has_surplus) {
-                if !is_idle[0].permit.address.queue.claim_surplus() {
+            while kept.first().is_some_and(has_surplus) {
+                if !kept[0].permit.address.queue.claim_surplus() {
                     break;
                 }
-                ended.push(is_idle.remove(0));
+                ended.push(kept.remove(0));
             }
         }
         ended.sort_by_key(order);
@@ -383,12 +383,12 @@ impl Pool {
     pub fn reclaim(&self, backlog: &Arc<Backlog>) {
         let mut idle = self.idle.borrow_mut();
         let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);
-        let candidates = idle.values_mut().filter_map(|is_idle| {
-            let at = is_idle.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
-            Some((is_idle, at))
+        let candidates = idle.values_mut().filter_map(|kept| {
+            let at = kept.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
+            Some((kept, at))
         });
-        let first = candidates.min_by_key(|(is_idle, at)| order(&is_idle[*at]));
-        let found = first.map(|(is_idle, at)| is_idle.remove(at));
+        let first = candidates.min_by_key(|(kept, at)| order(&kept[*at]));
+        let found = first.map(|(kept, at)| kept.remove(at));
         drop(idle);
         drop(found);
     }

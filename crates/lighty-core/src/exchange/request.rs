@@ -1,5 +1,6 @@
 //! The client's request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use lighty_http::{Fields, Method, Version};
@@ -123,6 +124,16 @@ impl Request {
         self.proxy_ip.or_else(|| self.remote_ip())
     }
 
+    /// [`Self::neighbor_ip`] as text.
+    pub fn neighbor_text(&self) -> Option<Cow<'_, str>> {
+        match (self.proxy_ip, &self.peer) {
+            (Some(ip), _) => Some(ip.to_string().into()),
+            // Made once for the connection, as each request of it needs it.
+            (None, Peer::Inet(_)) => Some(Cow::Borrowed(&*self.peer_text)),
+            (None, Peer::Unix) => None,
+        }
+    }
+
     /// True for HEAD: its response carries no body.
     pub fn is_head(&self) -> bool {
         self.method == Some(Method::Head)
@@ -132,5 +143,28 @@ impl Request {
     #[inline]
     pub fn came_as_head(&self) -> bool {
         self.original_method.or(self.method) == Some(Method::Head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxys_address_reads_the_same_as_an_address_and_as_text() {
+        let client = |text: &str| Peer::Inet((text.parse::<IpAddr>().expect("an IP"), 1).into());
+        for (peer, text, proxy_ip, expected) in [
+            (client("192.0.2.1"), "192.0.2.1", None, Some("192.0.2.1")),
+            (client("::ffff:192.0.2.1"), "192.0.2.1", None, Some("192.0.2.1")),
+            (client("2001:db8::1"), "2001:db8::1", None, Some("2001:db8::1")),
+            (client("0.0.0.0"), "unknown", Some("192.0.2.9"), Some("192.0.2.9")),
+            (Peer::Unix, "/run/lighty.sock", None, None),
+        ] {
+            let mut request = Request::default();
+            (request.peer, request.peer_text) = (peer, text.into());
+            request.proxy_ip = proxy_ip.map(|ip| ip.parse().expect("an IP"));
+            assert_eq!(request.neighbor_text().as_deref(), expected);
+            assert_eq!(request.neighbor_ip().map(|ip| ip.to_string()).as_deref(), expected);
+        }
     }
 }

@@ -377,7 +377,7 @@ fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
     let ip = text.and_then(|text| text.parse::<IpAddr>().ok());
     let ip = ip.ok_or(AccessError::NotAnAddress)?;
     ex.request.peer = Peer::Inet((ip, 0).into());
-    ex.request.peer_text = ip.to_string().into();
+    ex.request.peer_text = ip.to_canonical().to_string().into();
     Ok(())
 }
 

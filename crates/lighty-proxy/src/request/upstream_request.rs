@@ -218,7 +218,7 @@ impl RewrittenHead {
         if rules.x_forwarded {
             // The chain already has a client that a trusted proxy named. A unix-socket client has
             // no address.
-            if let Some(client) = request.neighbor_ip().map(|ip| ip.to_string()) {
+            if let Some(client) = request.neighbor_text() {
                 let client = client.as_bytes();
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
                 self.extra.push_known(Known::XForwardedFor, chain.as_deref().unwrap_or(client));

@@ -22,4 +22,4 @@ pub use append::append;
 pub use chunk::{Chunk, FileRange};
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{ChunkQueue, QUEUE_BYTES_MAX};
-pub use read_buf::ReadBuf;
+pub use read_buf::{ReadBuf, ReadBufPool};

@@ -1,4 +1,7 @@
-//! A buffer of bytes that were read and are not consumed yet.
+//! A buffer of bytes that were read and are not consumed yet, and a pool of memory for many of them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A growing buffer between a reader and a parser. It owns no memory before the first call of
 /// [`ReadBuf::room`].
@@ -92,9 +95,81 @@ impl ReadBuf {
     }
 }
 
+/// Memory for the read buffers of one thread. A buffer without bytes needs none: however many
+/// connections wait for their peers, only those that are being read have memory, and it is always
+/// the same, which the processor has in its caches. Clones are handles to the same pool.
+#[derive(Clone, Debug)]
+pub struct ReadBufPool {
+    kept: Rc<RefCell<Vec<Vec<u8>>>>,
+    buffer_bytes: usize,
+    kept_max: usize,
+}
+
+impl ReadBufPool {
+    /// Creates a pool that keeps at most `kept_max` buffers of `buffer_bytes` bytes each. Allocates
+    /// nothing yet.
+    #[must_use]
+    pub fn new(buffer_bytes: usize, kept_max: usize) -> Self {
+        Self { kept: Rc::default(), buffer_bytes, kept_max }
+    }
+
+    /// Lends memory to a buffer that has none.
+    #[inline]
+    pub fn lend(&self, buffer: &mut ReadBuf) {
+        if buffer.bytes.is_empty() {
+            let kept = self.kept.borrow_mut().pop();
+            buffer.bytes = kept.unwrap_or_else(|| vec![0; self.buffer_bytes]);
+        }
+    }
+
+    /// Takes the memory of a buffer that has no bytes. One that has grown keeps its own.
+    #[inline]
+    pub fn take_back(&self, buffer: &mut ReadBuf) {
+        if buffer.is_empty() && buffer.bytes.len() == self.buffer_bytes {
+            let memory = std::mem::take(&mut buffer.bytes);
+            let mut kept = self.kept.borrow_mut();
+            if kept.len() < self.kept_max {
+                kept.push(memory);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_without_bytes_share_their_memory() {
+        let pool = ReadBufPool::new(4, 1);
+        let (mut one, mut two) = (ReadBuf::default(), ReadBuf::default());
+        pool.lend(&mut one);
+        assert!(read(&mut one, b"ab", 8));
+        pool.take_back(&mut one);
+        assert_eq!(one.pending(), b"ab", "memory in use stays");
+        let memory = one.bytes.as_ptr();
+        one.consume(2);
+        pool.take_back(&mut one);
+        assert_eq!((one.bytes.len(), one.pending()), (0, &b""[..]));
+        pool.lend(&mut two);
+        assert_eq!(two.bytes.as_ptr(), memory);
+        // A second one is not kept.
+        pool.lend(&mut one);
+        pool.take_back(&mut one);
+        pool.take_back(&mut two);
+        assert_eq!(pool.kept.borrow().len(), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_has_grown_keeps_its_memory() {
+        let pool = ReadBufPool::new(4, 9);
+        let mut buf = ReadBuf::default();
+        pool.lend(&mut buf);
+        assert!(read(&mut buf, b"abcd", 8) && read(&mut buf, b"e", 8));
+        buf.clear();
+        pool.take_back(&mut buf);
+        assert_eq!((buf.bytes.len(), pool.kept.borrow().len()), (8, 0));
+    }
 
     fn read(buf: &mut ReadBuf, bytes: &[u8], most: usize) -> bool {
         let Some(room) = buf.room(4, most) else { return false };

@@ -343,6 +343,17 @@ impl Fields {
         self.entries.iter().map(|entry| (entry.id, self.name(entry), self.value(entry)))
     }
 
+    /// The names that are not [`Known`].
+    pub fn unknown_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.iter().filter(|entry| entry.id.is_none()).map(|entry| self.name(entry))
+    }
+
+    /// True if any field has an empty value.
+    #[must_use]
+    pub fn has_empty_value(&self) -> bool {
+        self.entries.iter().any(|entry| entry.value_len == 0)
+    }
+
     /// The whole section in wire format, if the buffer contains it in one piece.
     #[must_use]
     pub fn as_wire(&self) -> Option<&[u8]> {

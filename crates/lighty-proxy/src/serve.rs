@@ -144,7 +144,7 @@ impl Serving<'_> {
         if self.needs_whole_body() {
             Box::pin(self.receive_body()).await?;
         }
-        let mut call = self.local.take_courier(&self.route.upstream.protocol);
+        let mut call = self.local.take_call(&self.route.upstream.protocol);
         call.rewritten.take(self.ex, &self.route)?;
         call.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();

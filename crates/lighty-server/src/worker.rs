@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_buf::ReadBufPool;
 use lighty_core::log::{About, Level};
 use lighty_core::settings::limits;
 use lighty_core::{Exchange, Fault, Generation, LogThrottle, Machine, Settings};
@@ -24,7 +25,7 @@ use lighty_proxy::serve::local::Local;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::conn::h1::H1Exchange;
+use crate::conn::h1::{self, H1Exchange};
 use crate::conn::h2::{H2Buffers, H2Exchange};
 use crate::tls::WorkerTls;
 use crate::worker::conn_table::{ConnEntry, ConnTable, sweep_s, wait_s};
@@ -62,6 +63,8 @@ pub struct Worker {
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
     idle_h2: RefCell<H2Pool>,
+    /// Memory for the input of HTTP/1 connections.
+    h1_input: ReadBufPool,
     pub(crate) connections_max: Cell<usize>,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
@@ -94,6 +97,7 @@ impl Worker {
             conns: ConnTable::default(),
             idle_exchanges: RefCell::default(),
             idle_h2: RefCell::default(),
+            h1_input: ReadBufPool::new(h1::BUFFER_BYTES, limits::IDLE_EXCHANGES_MAX),
             connections_max: Cell::new(connections_max.max(1)),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
@@ -153,7 +157,8 @@ impl Worker {
         let pooled = self.idle_exchanges.borrow_mut().pop();
         pooled.unwrap_or_else(|| {
             let exchange = Exchange::new(&self.generation.borrow());
-            Box::new(H1Exchange::new(exchange, self.machine.clock.clone()))
+            let memory = self.h1_input.clone();
+            Box::new(H1Exchange::new(exchange, self.machine.clock.clone(), memory))
         })
     }
 

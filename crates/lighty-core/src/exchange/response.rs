@@ -112,6 +112,9 @@ impl Response {
 
     /// Drops singular fields with an empty value, as lighttpd does: none of them may be empty.
     pub fn drop_empty(&mut self) {
+        if !self.fields.has_empty_value() {
+            return;
+        }
         for name in SINGULAR {
             if self.fields.get(name) == Some(b"") {
                 self.fields.remove(name);

@@ -97,8 +97,7 @@ pub fn take_out(fields: &mut Fields) {
     fields.remove(Known::XSendfile);
     fields.remove(Known::XLighttpdSendFile);
     // No other known field begins with this prefix.
-    let unknown = fields.iter_known().filter(|(known, ..)| known.is_none());
-    if unknown.map(|(_, name, _)| name).any(is_for_the_server) {
+    if fields.unknown_names().any(is_for_the_server) {
         take_out_unknown(fields);
     }
 }

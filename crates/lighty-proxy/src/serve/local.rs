@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_buf::BufPool;
+use lighty_buf::{BufPool, ReadBufPool};
 use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::machine::random::Random;
@@ -21,7 +21,7 @@ use crate::connect::deadline::Deadlines;
 use crate::connect::h2::Hub;
 use crate::connect::listen_queue;
 use crate::connect::pool::{ConnPermit, Pool, SWEEP_MS};
-use crate::serve::upstream_call::UpstreamCall;
+use crate::serve::upstream_call::{INBOX_BYTES, UpstreamCall};
 use crate::upstream::Upstream;
 use crate::upstream::balance::Choice;
 use crate::upstream::health::passive::HealthChange;
@@ -35,7 +35,7 @@ pub const PIECE_BYTES: usize = 64 * 1024;
 const PIECES_MAX: usize = 1024;
 
 /// Maximum number of idle calls kept for reuse, for each protocol.
-const COURIERS_KEPT_MAX: usize = 256;
+const CALLS_KEPT_MAX: usize = 256;
 
 /// A worker's side of the proxy.
 pub struct Local {
@@ -61,7 +61,9 @@ pub struct Local {
     /// The tasks that give up idle connections, by index of the upstream.
     reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
-    couriers: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
+    calls: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
+    /// Memory for what calls read.
+    inboxes: ReadBufPool,
     random: Random,
     log: Log,
 }
@@ -109,7 +111,8 @@ impl Local {
             known: RefCell::default(),
             naming: RefCell::default(),
             reclaimers: RefCell::default(),
-            couriers: RefCell::default(),
+            calls: RefCell::default(),
+            inboxes: ReadBufPool::new(INBOX_BYTES, CALLS_KEPT_MAX),
             random: Random::new(clock.mono_us() ^ ((worker as u64 + 1) << 48)),
             clock,
         })
@@ -198,21 +201,23 @@ impl Local {
     }
 
     /// Takes a call for a protocol from the free list, or creates one.
-    pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<UpstreamCall> {
-        let mut couriers = self.couriers.borrow_mut();
-        let kept = couriers.iter_mut().find(|(known, _)| known == protocol);
+    pub(crate) fn take_call(&self, protocol: &Protocol) -> Box<UpstreamCall> {
+        let mut calls = self.calls.borrow_mut();
+        let kept = calls.iter_mut().find(|(known, _)| known == protocol);
         let kept = kept.and_then(|(_, kept)| kept.pop());
-        kept.unwrap_or_else(|| Box::new(UpstreamCall::new(protocol, &self.deadlines)))
+        kept.unwrap_or_else(|| {
+            Box::new(UpstreamCall::new(protocol, &self.deadlines, self.inboxes.clone()))
+        })
     }
 
     /// Returns a call to the free list.
     pub(crate) fn give_back(&self, mut call: Box<UpstreamCall>, protocol: &Protocol) {
         call.clear();
-        let mut couriers = self.couriers.borrow_mut();
-        match couriers.iter_mut().find(|(known, _)| known == protocol) {
-            Some((_, kept)) if kept.len() < COURIERS_KEPT_MAX => kept.push(call),
+        let mut calls = self.calls.borrow_mut();
+        match calls.iter_mut().find(|(known, _)| known == protocol) {
+            Some((_, kept)) if kept.len() < CALLS_KEPT_MAX => kept.push(call),
             Some(_) => {}
-            None => couriers.push((protocol.clone(), vec![call])),
+            None => calls.push((protocol.clone(), vec![call])),
         }
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_buf::ReadBuf;
+use lighty_buf::{ReadBuf, ReadBufPool};
 use lighty_core::exchange::span::Span;
 use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
@@ -26,7 +26,7 @@ use crate::upstream::backend::Silence;
 use crate::upstream::spec::{Protocol, TimeoutSpec};
 
 /// Initial inbox size in bytes: fits a usual response head, and a small response whole.
-const INBOX_BYTES: usize = 8 * 1024;
+pub(crate) const INBOX_BYTES: usize = 8 * 1024;
 
 /// Maximum inbox size in bytes: a head may be 64 KiB, and the FastCGI record around it as long.
 const INBOX_BYTES_MAX: usize = 256 * 1024;
@@ -70,6 +70,7 @@ pub(crate) struct UpstreamCall {
     /// Interim responses to this request so far.
     interim: u32,
     inbox: ReadBuf,
+    pool: ReadBufPool,
     /// The last result of [`Connection::withheld`].
     withheld: Option<u64>,
     alarm: Alarm,
@@ -162,8 +163,8 @@ impl CallFailure {
 pub(crate) type ClientHandle = Option<Rc<RefCell<dyn Client>>>;
 
 impl UpstreamCall {
-    /// Creates a call for a protocol.
-    pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
+    /// Creates a call for a protocol. Buffers of `pool` have [`INBOX_BYTES`].
+    pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>, pool: ReadBufPool) -> Self {
         Self {
             session: session::create(protocol),
             response: BackendResponse::default(),
@@ -178,6 +179,7 @@ impl UpstreamCall {
             busy: Busy::No,
             interim: 0,
             inbox: ReadBuf::default(),
+            pool,
             withheld: None,
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
@@ -204,6 +206,7 @@ impl UpstreamCall {
             self.out = Vec::new();
         }
         self.inbox.recycle(KEPT_BYTES_MAX);
+        self.pool.take_back(&mut self.inbox);
         self.withheld = None;
         self.waits = Waits::Client;
         self.backend = BodyHandling::Reads;
@@ -462,6 +465,7 @@ impl UpstreamCall {
         cx: &mut Context<'_>,
     ) -> Result<Poll<()>, CallFailure> {
         let silent = self.inbox.is_empty() && self.response.fields.is_empty();
+        self.pool.lend(&mut self.inbox);
         let Some(room) = self.inbox.room(INBOX_BYTES, INBOX_BYTES_MAX) else {
             let fault = FaultReport::new(Fault::BackendHeadTooLarge, "its head");
             return Err(CallFailure::Backend { fault, silent: false });
@@ -471,7 +475,10 @@ impl UpstreamCall {
             silent,
         };
         match stream.poll_read(cx, room) {
-            Poll::Pending => Ok(Poll::Pending),
+            Poll::Pending => {
+                self.pool.take_back(&mut self.inbox);
+                Ok(Poll::Pending)
+            }
             Poll::Ready(Ok(0)) => {
                 self.saw_ending(None);
                 Err(closed("end of the connection".to_owned()))

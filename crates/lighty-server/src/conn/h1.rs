@@ -23,6 +23,7 @@ use lighty_io::transport::Idle;
 
 pub(crate) use self::exchange::{H1Exchange, H1Io};
 use self::head::Read;
+pub(crate) use self::input::BUFFER_BYTES;
 pub(super) use self::refuse::refuse_clear_text;
 use super::driver::{self, Driven};
 use super::sink::Sink;
@@ -115,7 +116,10 @@ impl<'c> H1Conn<'c> {
                 let (on, h1) = (self.on(), &mut *self.h1);
                 let is_whole = match driver::try_drive(on, &mut h1.exchange, &mut h1.io) {
                     Driven::Finished { is_whole } => is_whole,
-                    driven => driver::drive_on(driven, on, &mut h1.exchange, &mut h1.io).await,
+                    driven => {
+                        h1.io.input.borrow_mut().spare_memory();
+                        driver::drive_on(driven, on, &mut h1.exchange, &mut h1.io).await
+                    }
                 };
                 let mut after = self.after(is_whole);
                 if is_whole && self.h1.io.is_body_unread() {
@@ -143,8 +147,8 @@ impl<'c> H1Conn<'c> {
     }
 
     /// Returns true if the client may have sent more after its last served request. Closing with
-    /// unread
-    /// bytes would reset the connection and could destroy the response (RFC 9112 section 9.6).
+    /// unread bytes would reset the connection and could destroy the response (RFC 9112 section
+    /// 9.6).
     fn may_send_more(&self) -> bool {
         let io = &self.h1.io;
         let means_to = io.head.keep_alive && !self.conn.entry.is_closing();

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lighty_buf::ChunkQueue;
+use lighty_buf::{ChunkQueue, ReadBufPool};
 use lighty_core::Exchange;
 use lighty_core::settings::limits;
 use lighty_io::clock::Clock;
@@ -45,9 +45,10 @@ pub(super) enum Framing {
 }
 
 impl H1Exchange {
-    /// Creates an exchange for any connection of the worker with this clock.
-    pub(crate) fn new(mut exchange: Exchange, clock: Clock) -> Self {
-        let input = Rc::new(RefCell::new(Input::new(clock)));
+    /// Creates an exchange for any connection of the worker with this clock and this pool of memory
+    /// for input.
+    pub(crate) fn new(mut exchange: Exchange, clock: Clock, memory: ReadBufPool) -> Self {
+        let input = Rc::new(RefCell::new(Input::new(clock, memory)));
         exchange.client = Some(Rc::clone(&input) as _);
         let io = H1Io {
             input,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_buf::ReadBuf;
+use lighty_buf::{ReadBuf, ReadBufPool};
 use lighty_core::settings::limits;
 use lighty_core::{BodyFault, BodySource, Client, Fault};
 use lighty_http::{Fields, Status, Version};
@@ -20,7 +20,7 @@ use lighty_wire::http1::{BodyFraming, RequestHead};
 use crate::worker::conn_table::{ConnEntry, StreamEntry};
 
 /// Initial buffer size; a typical request fits.
-const BUFFER_BYTES: usize = 4096;
+pub(crate) const BUFFER_BYTES: usize = 4096;
 
 /// Body bytes passed to a handler at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -31,6 +31,7 @@ pub(super) struct Input {
     stream: Option<Rc<Stream>>,
     entry: Option<Rc<ConnEntry>>,
     buffer: ReadBuf,
+    pool: ReadBufPool,
     body: BodyState,
     continue_owed: bool,
     /// Interim responses may be sent: the client understands them, and its response has not begun.
@@ -57,13 +58,15 @@ enum BodyState {
 }
 
 impl Input {
-    /// Creates an input for any connection of the worker with this clock.
-    pub(super) fn new(clock: Clock) -> Self {
+    /// Creates an input for any connection of the worker with this clock and this pool, whose
+    /// buffers have [`BUFFER_BYTES`].
+    pub(super) fn new(clock: Clock, pool: ReadBufPool) -> Self {
         Self {
             clock,
             stream: None,
             entry: None,
             buffer: ReadBuf::default(),
+            pool,
             body: BodyState::None,
             continue_owed: false,
             takes_interim: false,
@@ -119,6 +122,11 @@ impl Input {
         self.buffer.consume(count);
     }
 
+    /// Returns the buffer's memory, unless it has bytes: the request waits for its response.
+    pub(super) fn spare_memory(&mut self) {
+        self.pool.take_back(&mut self.buffer);
+    }
+
     /// Reads more bytes after the pending ones; 0 at end of file. The buffer grows up to `most`
     /// bytes.
     pub(super) fn poll_fill(
@@ -126,14 +134,23 @@ impl Input {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<std::io::Result<usize>> {
+        self.pool.lend(&mut self.buffer);
         let Some(room) = self.buffer.room(BUFFER_BYTES, most) else {
             return Poll::Ready(Err(std::io::ErrorKind::OutOfMemory.into()));
         };
         let Some(stream) = &self.stream else { return Poll::Ready(Ok(0)) };
-        let count = ready!(stream.poll_read(cx, room))?;
-        self.buffer.filled(count);
-        self.received += count as u64;
-        Poll::Ready(Ok(count))
+        match stream.poll_read(cx, room) {
+            Poll::Pending => {
+                self.pool.take_back(&mut self.buffer);
+                Poll::Pending
+            }
+            Poll::Ready(read) => {
+                let count = read?;
+                self.buffer.filled(count);
+                self.received += count as u64;
+                Poll::Ready(Ok(count))
+            }
+        }
     }
 
     /// Prepares to read the body of the request with this head.
@@ -421,7 +438,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let stream = Rc::new(Stream::from_unix(ours));
         let clock = Clock::manual(0);
-        let mut input = Input::new(clock.clone());
+        let mut input = Input::new(clock.clone(), ReadBufPool::new(BUFFER_BYTES, 1));
         let begun_s = sweep_s(&clock);
         let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), begun_s);
         let entry = &conn.stream;
@@ -442,7 +459,7 @@ mod tests {
         let (ours, theirs) =
             memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
         let stream = Rc::new(Stream::from_memory(ours));
-        let mut input = Input::new(Clock::manual(0));
+        let mut input = Input::new(Clock::manual(0), ReadBufPool::new(BUFFER_BYTES, 1));
         let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), 0);
         input.attach(&stream, &conn);
         let mut head = RequestHead::default();

@@ -347,10 +347,11 @@ impl Exchange {
     /// Like [`Exchange::fail`], with details for the log.
     pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
         self.log_fault(fault, particulars);
-        self.respond_to_fault(fault);
+        self.fail_unlogged(fault);
     }
 
-    fn respond_to_fault(&mut self, fault: Fault) {
+    /// Like [`Self::fail`], without a line in the error log.
+    pub fn fail_unlogged(&mut self, fault: Fault) {
         let verdict = fault.verdict();
         self.state.fault = Some(fault);
         // A client that has closed its sending side still reads the response to its error.
@@ -374,7 +375,7 @@ impl Exchange {
     /// one goes to the debug log only.
     pub fn fail_hushed(&mut self, report: &FaultReport) {
         self.log_fault_at(Level::Debug, report.fault, &report.detail);
-        self.respond_to_fault(report.fault);
+        self.fail_unlogged(report.fault);
     }
 
     /// In a rehearsal, records an action instead of doing it and marks the request as answered.

@@ -37,6 +37,28 @@ pub enum Fate {
     Cut,
 }
 
+/// Effect of a fault on the call to a backend that met it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallEnd {
+    /// The request fails. It is not sent again.
+    Fails,
+    /// The backend ended the call without a response: a request that may be repeated is sent again.
+    Ended,
+    /// The backend takes no request now: a request that may be repeated goes to another address.
+    Rejected,
+    /// The request fails before a byte of it is sent, and its connection stays usable.
+    Unsent,
+}
+
+/// Effect of a fault on the health of the backend's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthEffect {
+    /// None: a malformed or rejecting response is still a response.
+    Unchanged,
+    /// Counts against the address, unless it has served another request meanwhile.
+    Worse,
+}
+
 /// The consequences of a fault: its row of the table.
 pub struct FaultConsequences {
     /// The party to blame.
@@ -47,6 +69,10 @@ pub struct FaultConsequences {
     pub level: Level,
     /// Fate of the client's connection.
     pub fate: Fate,
+    /// Effect on a call to a backend.
+    pub call: CallEnd,
+    /// Effect on the health of the backend's address.
+    pub health: HealthEffect,
     /// Description for the log. Names the directive of the limit that was hit.
     pub message: &'static str,
 }
@@ -142,10 +168,24 @@ impl Error for FaultReport {
     }
 }
 
+/// The second of two values, if there is one.
+macro_rules! given_or {
+    ($default:path) => {
+        $default
+    };
+    ($default:path, $given:path) => {
+        $given
+    };
+}
+
 /// Generates [`Fault`] from its table: blame, response status (0: none can be sent any more),
-/// error-log level, fate of the connection, log message.
+/// error-log level, fate of the connection, effects on the call to a backend and on the health of
+/// its address (unless they are `Fails` and `Unchanged`), log message.
 macro_rules! faults {
-    ($($fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident, $message:literal;)*) => {
+    ($(
+        $fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident
+            $(, $call:ident, $health:ident)?, $message:literal;
+    )*) => {
         /// Every fault of a request after its head was parsed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
@@ -164,6 +204,8 @@ macro_rules! faults {
                         status: Status::new($status),
                         level: Level::$level,
                         fate: Fate::$fate,
+                        call: given_or!(CallEnd::Fails $(, CallEnd::$call)?),
+                        health: given_or!(HealthEffect::Unchanged $(, HealthEffect::$health)?),
                         message: $message,
                     },)*
                 }
@@ -203,7 +245,7 @@ faults! {
     FileShrank = Operator, 0, Warning, Cut, "file shrank while it was being sent";
     NoDocumentRoot = Operator, 500, Error, Keep, "server.document-root cannot be opened";
     RestartLoop = Operator, 500, Error, Keep, "rewrite loop";
-    BackendsDown = Backend, 503, Error, Keep, "no backend is up";
+    BackendsDown = Backend, 503, Error, Keep, Rejected, Unchanged, "no backend is up";
     BacklogFull = Backend, 503, Error, Keep,
         "every backend is busy and proxy-core.max-backlog-size is reached";
     BacklogTimeout = Backend, 503, Error, Keep,
@@ -212,23 +254,24 @@ faults! {
     BackendTls = Backend, 502, Error, Keep, "TLS with the backend cannot be spoken";
     BackendConnectTimeout = Backend, 504, Error, Keep,
         "the backend did not accept within proxy-core.connect-timeout";
-    BackendReadTimeout = Backend, 504, Error, Keep,
+    BackendReadTimeout = Backend, 504, Error, Keep, Fails, Worse,
         "the backend was silent until proxy-core.read-timeout ran out";
-    BackendWriteTimeout = Backend, 504, Error, Keep,
+    BackendWriteTimeout = Backend, 504, Error, Keep, Fails, Worse,
         "the backend took nothing until proxy-core.write-timeout ran out";
-    BackendClosed = Backend, 502, Error, Keep,
+    BackendClosed = Backend, 502, Error, Keep, Ended, Worse,
         "the backend closed the connection before its response";
-    BackendCancelled = Backend, 502, Info, Keep,
+    BackendCancelled = Backend, 502, Info, Keep, Ended, Unchanged,
         "the backend cancelled the request before its response";
-    BackendReset = Backend, 502, Error, Keep,
+    BackendReset = Backend, 502, Error, Keep, Ended, Worse,
         "the backend reset the request's stream before its response";
-    BackendCalm = Backend, 503, Error, Keep,
+    BackendCalm = Backend, 503, Error, Keep, Rejected, Unchanged,
         "the backend finds that it is asked too much (ENHANCE_YOUR_CALM)";
     BackendMalformed = Backend, 502, Error, Keep, "the backend's response is malformed";
     BackendHeadTooLarge = Backend, 502, Error, Keep,
         "the head of the backend's response exceeds 64 KB or its number of fields";
-    BackendBusy = Backend, 503, Error, Keep, "the backend takes no request now";
-    HeadUnfit = Client, 431, Notice, Keep,
+    BackendBusy = Backend, 503, Error, Keep, Rejected, Unchanged,
+        "the backend takes no request now";
+    HeadUnfit = Client, 431, Notice, Keep, Unsent, Unchanged,
         "the request's head does not fit into the protocol of its backend";
     BackendCut = Backend, 0, Error, Cut, "the backend's response ended early";
     BackendStopped = Backend, 0, Info, Cut, "the backend cancelled its response";
@@ -248,12 +291,13 @@ faults! {
     PageLimit = Operator, 500, Error, Keep, "a page exceeds a limit of mod_ssi";
     RewriteTarget = Operator, 500, Error, Keep,
         "a rewrite rule made something that does not begin with a slash";
+    RewriteRefused = Client, 400, Notice, Keep, "a rewrite made a URL that is refused";
     MappedOut = Client, 400, Notice, Keep,
         "a rule for the backend made a path with dot segments of the URL";
     RedirectSplit = Client, 400, Info, Keep,
         "a redirection that would hold a line end or NUL of the request";
     HeadSplit = Client, 400, Info, Close, "a response's field that would hold a line end or NUL";
-    PatternLimit = Operator, 500, Error, Keep,
+    PatternLimit = Operator, 500, Error, Keep, Unsent, Unchanged,
         "matching a pattern takes more steps than server.pcre-match-limit";
     NotAuthenticated = Client, 401, Debug, Keep, "credentials are needed";
     BadCredentials = Client, 401, Notice, Keep, "wrong credentials";
@@ -340,6 +384,29 @@ mod tests {
             assert_eq!(verdict.status.is_none(), verdict.fate == Fate::Cut, "{fault:?}");
             assert!(!verdict.message.is_empty());
         }
+    }
+
+    #[test]
+    fn only_faults_of_a_call_are_repeated_or_change_the_health_of_an_address() {
+        let lines: Vec<String> = Fault::ALL
+            .iter()
+            .map(|fault| (fault, fault.verdict()))
+            .filter(|(_, row)| (row.call, row.health) != (CallEnd::Fails, HealthEffect::Unchanged))
+            .map(|(fault, row)| format!("{fault:?}: {:?}, {:?}", row.call, row.health))
+            .collect();
+        let expected = [
+            "BackendsDown: Rejected, Unchanged",
+            "BackendReadTimeout: Fails, Worse",
+            "BackendWriteTimeout: Fails, Worse",
+            "BackendClosed: Ended, Worse",
+            "BackendCancelled: Ended, Unchanged",
+            "BackendReset: Ended, Worse",
+            "BackendCalm: Rejected, Unchanged",
+            "BackendBusy: Rejected, Unchanged",
+            "HeadUnfit: Unsent, Unchanged",
+            "PatternLimit: Unsent, Unchanged",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

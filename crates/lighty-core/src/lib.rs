@@ -34,7 +34,7 @@ pub use exchange::extensions::{Extension, Extensions};
 pub use exchange::request::Request;
 pub use exchange::response::Response;
 pub use exchange::tunnel::{FarEnd, Relay, Tunnel};
-pub use fault::{Blame, BodyFault, Fate, Fault, FaultReport};
+pub use fault::{Blame, BodyFault, CallEnd, Fate, Fault, FaultReport, HealthEffect};
 pub use generation::Generation;
 pub use log::error_output::ErrorOutput;
 pub use log::program_rate::ProgramRate;

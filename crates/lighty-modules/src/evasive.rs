@@ -134,18 +134,14 @@ fn too_many(ex: &mut Exchange, fault: Fault, after_s: u64) {
 }
 
 fn turn_away(ex: &mut Exchange, own: &LimitSettings) {
-    match (own.silent, &own.location) {
-        (false, None) => return ex.fail(Fault::ConnectionsPerIp),
-        (false, Some(_)) => ex.log_fault(Fault::ConnectionsPerIp, ""),
-        (true, _) => {}
+    if !own.silent {
+        ex.log_fault(Fault::ConnectionsPerIp, "");
     }
-    match &own.location {
-        Some(location) => {
-            ex.response.restart(Status::FOUND);
-            ex.response.answered = true;
-            ex.response.fields.set(Known::Location, location.as_bytes());
-        }
-        None => ex.fail_status(Status::FORBIDDEN),
-    }
+    let Some(location) = &own.location else {
+        return ex.fail_unlogged(Fault::ConnectionsPerIp);
+    };
+    ex.response.restart(Status::FOUND);
+    ex.response.answered = true;
+    ex.response.fields.set(Known::Location, location.as_bytes());
     ex.response.is_last = true;
 }

@@ -11,8 +11,7 @@ use lighty_config::{CompileCtx, Directive, Kind, Undecided, Value};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::settings::limits;
 use lighty_core::settings::rules::{Applied, Rules};
-use lighty_core::{Exchange, Fault, Level, Settings, module_settings, pipeline};
-use lighty_http::Status;
+use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_io::file::FileKind;
 
 use try_files::TryFiles;
@@ -246,9 +245,7 @@ fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
         return Round::Failed;
     }
     if let Err(fault) = ex.set_target(target) {
-        let message = format!("a rewrite made a URL that is refused: {}", fault.message());
-        ex.log(Level::Notice, &message);
-        ex.fail_status(Status::BAD_REQUEST);
+        ex.fail_saying(Fault::RewriteRefused, fault.message());
         return Round::Failed;
     }
     ex.keep_requested_settings();

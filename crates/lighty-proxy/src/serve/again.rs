@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_core::{Blame, Fault, FaultReport};
+use lighty_core::{Blame, CallEnd, Fault, FaultReport, HealthEffect};
 use lighty_http::Method;
 
 use super::{Serving, TRIES_MAX};
@@ -76,12 +76,8 @@ impl Serving<'_> {
                 return Err(FaultReport::new(fault, "while the backend worked"));
             }
         };
-        let ended = matches!(
-            fault.fault,
-            Fault::BackendClosed | Fault::BackendReset | Fault::BackendCancelled
-        );
-        let rejected =
-            matches!(fault.fault, Fault::BackendBusy | Fault::BackendCalm | Fault::BackendsDown);
+        let verdict = fault.fault.verdict();
+        let ended = verdict.call == CallEnd::Ended;
         if ended {
             connection.permit.address.saw_close(self.local.clock.mono_ms());
         }
@@ -97,24 +93,24 @@ impl Serving<'_> {
         } else {
             // A failure without meaning for the address's health still counts as a failure.
             let address = &connection.permit.address;
-            if fault.fault.verdict().blame == Blame::Backend {
+            if verdict.blame == Blame::Backend {
                 address.count_failure();
             }
             address.health.record_abandoned(began_ms);
         }
         let may = (unread || self.may_repeat()) && self.upload.can_rewind();
         let again = may
-            && match rejected {
-                true => self.try_elsewhere(&connection.permit),
-                false => ended && self.try_again(stale, &connection.permit),
+            && match verdict.call {
+                CallEnd::Rejected => self.try_elsewhere(&connection.permit),
+                CallEnd::Ended => self.try_again(stale, &connection.permit),
+                CallEnd::Fails | CallEnd::Unsent => false,
             };
         if again {
             self.upload.rewind();
             return Ok(());
         }
         let text = Arc::clone(&connection.permit.address.spec.text);
-        if matches!(fault.fault, Fault::HeadUnfit | Fault::PatternLimit) && self.may_keep_alive() {
-            // Nothing was sent: the connection is reusable.
+        if verdict.call == CallEnd::Unsent && self.may_keep_alive() {
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
         Err(FaultReport::new(fault.fault, format!("backend {text}: {}", fault.detail)))
@@ -146,18 +142,12 @@ impl Serving<'_> {
     }
 }
 
-/// Returns true if a fault of a request that began at `began_ms` counts against its address. A
-/// malformed response is still a response. If a slow address, or one that breaks off, has served
-/// another request meanwhile, the fault lies with this request: one bad URL must not take a backend
-/// down for everyone. And with a single address, taking it down gains nothing.
+/// Returns true if a fault of a request that began at `began_ms` counts against its address. If a
+/// slow address, or one that breaks off, has served another request meanwhile, the fault lies with
+/// this request: one bad URL must not take a backend down for everyone. And with a single address,
+/// taking it down gains nothing.
 fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
-    match fault {
-        Fault::BackendClosed
-        | Fault::BackendReset
-        | Fault::BackendReadTimeout
-        | Fault::BackendWriteTimeout => {
-            permit.upstream.addresses().len() > 1 && !permit.address.has_responded_since(began_ms)
-        }
-        _ => false,
-    }
+    fault.verdict().health == HealthEffect::Worse
+        && permit.upstream.addresses().len() > 1
+        && !permit.address.has_responded_since(began_ms)
 }

@@ -67,13 +67,22 @@ fn so_many_at_a_time() {
     for (line, status) in [
         ("limit.connections = ( \"max\" => 2 )", 429),
         ("evasive.max-conns-per-ip = 2", 403),
+        ("evasive.max-conns-per-ip = 2\nevasive.silent = 1", 403),
         ("evasive.max-conns-per-ip = 2\nevasive.location = \"/busy\"\nevasive.silent = 1", 302),
     ] {
-        let server =
-            lighty!().file("large", pattern(0, 24 << 20)).file("a", "x").config(line).start();
+        let server = lighty!()
+            .file("large", pattern(0, 24 << 20))
+            .file("a", "x")
+            .config(&format!("server.errorlog-level = \"info\"\n{line}"))
+            .start();
         let first = busy(server.address());
         let second = busy(server.address());
         assert_eq!(server.get("/a").status, status, "{line}");
+        let message = "more than evasive.max-conns-per-ip";
+        if line.ends_with("per-ip = 2") {
+            server.await_log(message);
+        }
+        assert!(!line.contains("silent") || !server.log().contains(message), "{line}");
         drop(first);
         let free = || server.get("/a").status == 200;
         assert!(lighty_testkit::wait_until(Duration::from_secs(30), free), "{line}");

@@ -231,12 +231,19 @@ fn apply(ex: &Exchange, rules: &Rules, out: &mut Vec<u8>) -> Result<Applied, Und
     rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), out)
 }
 
+/// The limit that one more rewrite exceeds, after `rounds` of them and with a result of `bytes`.
+fn exceeded_limit(rounds: u8, bytes: usize) -> Option<String> {
+    if rounds >= limits::REWRITES_MAX {
+        return Some(format!("more than {} rewrites", limits::REWRITES_MAX));
+    }
+    (bytes > limits::REWRITTEN_BYTES_MAX)
+        .then(|| format!("a URL of more than {} bytes", limits::REWRITTEN_BYTES_MAX))
+}
+
 /// Makes a rule's result the request's target.
 fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
-    if ex.state.rewriting.rounds >= limits::REWRITES_MAX
-        || target.len() > limits::REWRITTEN_BYTES_MAX
-    {
-        ex.fail_saying(Fault::RestartLoop, "url.rewrite-repeat");
+    if let Some(limit) = exceeded_limit(ex.state.rewriting.rounds, target.len()) {
+        ex.fail_saying(Fault::RestartLoop, &format!("url.rewrite-repeat: {limit}"));
         return Round::Failed;
     }
     ex.state.rewriting.rounds += 1;

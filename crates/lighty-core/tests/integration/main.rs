@@ -1,5 +1,6 @@
 //! Integration tests of the engine: phases, patterns, fuzz corpora.
 
 mod fuzz_corpus;
+mod limits;
 mod patterns;
 mod phases;

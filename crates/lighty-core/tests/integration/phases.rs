@@ -144,7 +144,11 @@ fn answer(ex: &mut Exchange) -> Step<'_> {
 }
 
 /// A worker without sockets, over a directory.
-fn generation(root: &Path, config: &str, modules: Vec<Rc<dyn Module>>) -> Rc<Generation> {
+pub(crate) fn generation(
+    root: &Path,
+    config: &str,
+    modules: Vec<Rc<dyn Module>>,
+) -> Rc<Generation> {
     let text = format!("server.document-root = \"{}\"\n{config}\n", root.display());
     let table = Table::new().rows(directives::all());
     let main = Main::Text { name: "test", text: text.as_bytes() };
@@ -162,13 +166,13 @@ fn generation(root: &Path, config: &str, modules: Vec<Rc<dyn Module>>) -> Rc<Gen
     Rc::new(Generation::new(machine, config, modules))
 }
 
-fn run<T>(what: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(what: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), what)
 }
 
 /// A directory with the file `a.txt`.
-fn directory() -> tempfile::TempDir {
+pub(crate) fn directory() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("a.txt"), "a").expect("written");
     root

@@ -3,6 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lighty_core::settings::limits::REWRITTEN_BYTES_MAX;
 use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::lighty;
 use lighty_testkit::peer::ask;
@@ -15,6 +16,7 @@ fn what_a_rewrite_makes_is_judged() {
             r#"
             url.rewrite-repeat = (
                 "^/relative" => "no-slash",
+                "^/refused" => "/%%00",
                 "^/circle/(.*)" => "/circle/$1",
                 "^/grow/(.*)" => "/grow/$1$1",
                 "^/99/(.*)$" => "/$1"
@@ -24,12 +26,32 @@ fn what_a_rewrite_makes_is_judged() {
         .start();
     assert_eq!(server.get("/relative").status, 500);
     server.await_log("does not begin with a slash");
+    assert_eq!(server.get("/refused").status, 400);
+    server.await_log("a rewrite made a URL that is refused: ");
     assert_eq!(server.get("/circle/x").status, 500);
     server.await_log("rewrite loop: url.rewrite-repeat");
     assert_eq!(server.get("/grow/0123456789").status, 500);
+    server.await_log("rewrite loop: url.rewrite-repeat: a URL of more than 65536 bytes");
     let rounds = |count| format!("{}/a.txt", "/99".repeat(count));
     assert_eq!(server.get(&rounds(100)).text(), "A");
     assert_eq!(server.get(&rounds(101)).status, 500);
+    server.await_log("rewrite loop: url.rewrite-repeat: more than 100 rewrites");
+}
+
+#[test]
+fn rewritten_url_may_have_exactly_the_limit() {
+    let longest = "x".repeat(REWRITTEN_BYTES_MAX - "/a.txt?".len());
+    let server = lighty!()
+        .file("a.txt", "A")
+        .config(&format!(
+            r#"
+            url.rewrite = ( "^/longest$" => "/a.txt?{longest}", "^/longer$" => "/a.txt?{longest}x" )
+            "#
+        ))
+        .start();
+    assert_eq!(server.get("/longest").text(), "A");
+    assert_eq!(server.get("/longer").status, 500);
+    server.await_log(&format!("a URL of more than {REWRITTEN_BYTES_MAX} bytes"));
 }
 
 #[test]

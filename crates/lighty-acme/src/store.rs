@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::small_file::Stamp;
 use lighty_io::tls::examine;
@@ -219,10 +220,11 @@ impl Store {
 
 /// Removes the leftovers in a directory, by their names and ages.
 fn sweep(directory: &Path, is_left: impl Fn(&str, Duration) -> bool) {
+    let now_s = Clock::start().unix_s();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let changed = entry.metadata().and_then(|meta| meta.modified());
-        let age = changed.ok().and_then(|changed| changed.elapsed().ok()).unwrap_or_default();
-        if is_left(&entry.file_name().to_string_lossy(), age) {
+        let changed_s = entry.metadata().map_or(now_s, |meta| meta.mtime());
+        let age_s = u64::try_from(now_s.saturating_sub(changed_s)).unwrap_or(0);
+        if is_left(&entry.file_name().to_string_lossy(), Duration::from_secs(age_s)) {
             remove(&entry.path());
         }
     }

@@ -265,7 +265,8 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`try_send`](Self::try_send).
-    pub async fn send(
+    #[cfg(test)]
+    pub(crate) async fn send(
         &self,
         stream: &Stream,
         queue: &mut ChunkQueue<File>,

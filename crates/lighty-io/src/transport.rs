@@ -3,7 +3,7 @@
 //! [`Stream`] is the boundary: code above it does not depend on the transport, code below it does
 //! not interpret the bytes. Reads go through [`Stream::poll_read`]. If a short read has emptied the
 //! socket ([`Stream::is_emptied_by_short_read`]), the next wait costs no system call. Only
-//! [`Stream::plain_fd`] exposes a descriptor: bytes written to it bypass any encryption of the
+//! `Stream::plain_fd` exposes a descriptor: bytes written to it bypass any encryption of the
 //! stream.
 
 /// Calls the same method on either kind of socket, or another expression on a connection in memory.
@@ -254,7 +254,7 @@ impl Stream {
         }, end => end.try_write(bytes))
     }
 
-    /// Runs the caller's own non-blocking write on the [`plain_fd`](Self::plain_fd), if the socket
+    /// Runs the caller's own non-blocking write on the `plain_fd`, if the socket
     /// is believed writable. A `WouldBlock` from it is recorded, so that
     /// [`writable`](Self::writable) then waits. `None` if there is no such descriptor.
     ///
@@ -273,7 +273,7 @@ impl Stream {
     }
 
     /// The descriptor, if bytes written to it reach the peer unchanged; for sending files.
-    pub fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
         if self.tls.is_some() {
             return None;
         }
@@ -341,7 +341,7 @@ impl Stream {
     /// and its number reused.
     ///
     /// # Errors
-    /// EMFILE and others of the system; `Unsupported` without a [`plain_fd`](Self::plain_fd).
+    /// EMFILE and others of the system; `Unsupported` without a `plain_fd`.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match self.plain_fd() {
             Some(fd) => fd.try_clone_to_owned(),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, Follow};
 use lighty_io::process::syscall_fallback;
-use lighty_io::send::{NetworkBackend, SendOptions, Sender};
+use lighty_io::send::{NetworkBackend, SendOptions, SendWaits, Sender};
 use lighty_io::threads::pool::ThreadPool;
 use lighty_io::transport::Stream;
 
@@ -67,7 +67,8 @@ async fn delivered(backend: NetworkBackend, content: &[u8]) -> Vec<u8> {
         queue.push_bytes(Bytes::from_static(b"head"));
         queue.push_file(FileRange { file: Rc::clone(&file), offset: 0, length: BYTES as u64 });
     }
-    let sent = sender.send(&stream, &mut queue, u64::MAX, &Cell::new(0)).await;
+    let (progress, mut waits) = (Cell::new(0), SendWaits::default());
+    let sent = sender.send_timed(&stream, &mut queue, u64::MAX, &progress, &mut waits).await;
     assert_eq!(sent.map_err(|error| format!("{backend}: {error}")), Ok(2 * (4 + BYTES as u64)));
     drop(stream);
     let joined = tokio::task::spawn_blocking(|| reading.join().expect("a client"));

@@ -48,7 +48,7 @@ fn render(part: &FormatPart, escaping: Escaping, record: &AccessRecord<'_>, out:
         FormatPart::RequestField(name) => field(name, record.request_fields, escaping, out),
         FormatPart::ResponseField(name) => field(name, record.response_fields, escaping, out),
         FormatPart::Cookie(name) => or_dash(cookie(name, record.request_fields), escaping, out),
-        FormatPart::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
+        FormatPart::Elapsed(unit) => number(in_unit(record.elapsed_us, *unit), out),
         FormatPart::Environment(name) => {
             or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
         }
@@ -168,7 +168,7 @@ fn cookie<'a>(name: &[u8], fields: &'a Fields) -> &'a [u8] {
         .unwrap_or_default()
 }
 
-fn elapsed(micros: u64, unit: Unit) -> u64 {
+fn in_unit(micros: u64, unit: Unit) -> u64 {
     match unit {
         Unit::Seconds => micros / 1_000_000,
         Unit::Millis => micros / 1000,

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::files::{crates, workspace};
+use super::files::{TextFile, crates, workspace};
 use super::source::Source;
 use super::{Rule, Violation};
 
@@ -195,6 +195,8 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-core/src/one.rs", "fn f() { <Instant>::now(); }"),
             ("crates/lighty-core/src/one.rs", "fn f() { print!(\"{:?}\", SystemTime::now()); }"),
             ("crates/lighty-core/src/one.rs", "fn f() { SystemTime\n    ::now(); }"),
+            ("crates/lighty-acme/src/one.rs", "fn f() { changed.elapsed(); }"),
+            ("crates/lighty-io/src/one.rs", "use rustix::time::{ClockId, clock_gettime};"),
         ],
         fine: &[
             ("crates/lighty-io/src/clock.rs", "fn f() { Instant::now(); }"),
@@ -246,11 +248,20 @@ pub(super) const RULES: &[Rule<Source>] = &[
         find: socket_writes,
         planted: &[
             ("crates/lighty-server/src/one.rs", "fn f() { stream.try_write(b\"a\"); }"),
-            ("crates/lighty-modules/src/one.rs", "fn f() { Stream::try_write_vectored(a, b); }"),
+            ("crates/lighty-modules/src/one.rs", "fn f() { Stream::try_write(a, b); }"),
+            ("crates/lighty-modules/src/one.rs", "fn f() { tunnel.poll_write(cx, b\"a\"); }"),
+            ("crates/lighty-server/src/one.rs", "fn f() { sender.try_send(stream, queue, 1); }"),
+            ("crates/lighty-server/src/one.rs", "async fn f() { a.send_timed(b, c).await; }"),
+            ("crates/lighty-server/src/one.rs", "use lighty_io::send::Sender as S;"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { File::from(stream.duplicate()?); }"),
+            ("crates/lighty-proxy/src/one.rs", "use crate::connect::dial::{Dial, send};"),
+            ("crates/lighty-server/src/conn/h2/turn.rs", "fn f() { sender.try_send(a, b, 1); }"),
         ],
         fine: &[
             ("crates/lighty-server/src/conn/h2/turn.rs", "fn f() { stream.try_write(b\"a\"); }"),
             ("crates/lighty-io/src/one.rs", "fn f() { stream.try_write(b\"a\"); }"),
+            ("crates/lighty-server/src/one.rs", "fn f() { channel.send(a); use_sender(b); }"),
+            ("crates/lighty-proxy/src/one.rs", "use crate::connect::dial::Dial;"),
         ],
     },
 ];
@@ -265,12 +276,14 @@ const CLOCK_READERS: &[&str] = &[
     "crates/lighty-core/src/machine/status_board.rs",
 ];
 
+const CLOCK_READS: &[&str] = &["Instant::now", "SystemTime::now", "elapsed", "clock_gettime"];
+
 fn clock_reads(source: &Source) -> Vec<Violation> {
     let allowed = CLOCK_READERS.contains(&source.file.path.as_str());
     if allowed || source.file.crate_name() == "lighty-testkit" || source.file.is_test() {
         return Vec::new();
     }
-    let mut found = named(source, &["Instant::now", "SystemTime::now"]);
+    let mut found = named(source, CLOCK_READS);
     found.iter_mut().for_each(|(_, what)| what.push_str(": ask a Clock, or a Deadline"));
     found
 }
@@ -304,26 +317,87 @@ fn opened_files(source: &Source) -> Vec<Violation> {
     named(source, &["std::fs", "fs::File"])
 }
 
-/// Files that own a socket, or an end of a relayed stream, and write to it.
-const WRITERS: &[&str] = &[
-    "crates/lighty-proxy/src/connect/dial.rs",
-    "crates/lighty-proxy/src/connect/h2/backend_stream.rs",
-    "crates/lighty-proxy/src/connect/h2/driver.rs",
-    "crates/lighty-proxy/src/serve/upstream_call.rs",
-    "crates/lighty-proxy/src/upstream/health/http2_checks.rs",
-    "crates/lighty-server/src/conn/h1/input.rs",
-    "crates/lighty-server/src/conn/h1/output.rs",
-    "crates/lighty-server/src/conn/h2/turn.rs",
+/// Public calls that write to a socket or to an end of a relayed stream, or give its descriptor
+/// away. Others are private to lighty-io.
+const WRITES: &[&str] = &[
+    "try_write",
+    "poll_write",
+    "try_send",
+    "send_timed",
+    "send::Sender",
+    "duplicate",
+    "dial::send",
+];
+
+/// Files that may use names of [`WRITES`], with these names.
+const WRITERS: &[(&str, &[&str])] = &[
+    // Owners of a socket, or of an end of a relayed stream.
+    ("crates/lighty-proxy/src/connect/dial.rs", &["try_write"]),
+    ("crates/lighty-proxy/src/connect/h2/backend_stream.rs", &["try_write"]),
+    ("crates/lighty-proxy/src/connect/h2/driver.rs", &["try_write"]),
+    ("crates/lighty-proxy/src/serve/upstream_call.rs", &["try_write"]),
+    ("crates/lighty-proxy/src/upstream/health/checks.rs", &["dial::send"]),
+    ("crates/lighty-proxy/src/upstream/health/http2_checks.rs", &["try_write", "dial::send"]),
+    ("crates/lighty-proxy/src/websocket/pump.rs", &["poll_write"]),
+    ("crates/lighty-server/src/conn/h1/input.rs", &["try_write"]),
+    ("crates/lighty-server/src/conn/h1/output.rs", &["try_write", "try_send", "send_timed"]),
+    ("crates/lighty-server/src/conn/h2/tunnel.rs", &["poll_write"]),
+    ("crates/lighty-server/src/conn/h2/turn.rs", &["try_write"]),
+    // The worker holds the sender for its connections.
+    ("crates/lighty-server/src/worker.rs", &["send::Sender"]),
+    ("crates/lighty-server/src/worker/thread.rs", &["send::Sender"]),
+    // `Sink::try_send`, which calls that of the protocol.
+    ("crates/lighty-server/src/conn/driver.rs", &["try_send"]),
+    ("crates/lighty-server/src/conn/sink.rs", &["try_send"]),
+    ("crates/lighty-server/src/conn/h2/output.rs", &["try_send"]),
+    // Channels between threads, pipes of programs, and listening sockets of spawned backends.
+    ("crates/lighty-core/src/machine/status_board.rs", &["try_send"]),
+    ("crates/lighty-modules/src/tracing/exporter.rs", &["try_send"]),
+    ("crates/lighty-modules/src/cgi/talk.rs", &["poll_write"]),
+    ("crates/lighty-proxy/src/upstream/supervisor/process.rs", &["duplicate"]),
 ];
 
 fn socket_writes(source: &Source) -> Vec<Violation> {
-    let path = source.file.path.as_str();
-    // The programs beside the server have connections of their own.
-    let has_own = ["lighty-io", "lighty-programs"].contains(&source.file.crate_name());
-    if has_own || WRITERS.contains(&path) || source.file.is_test() {
+    // The programs beside the server and the tests have connections of their own.
+    let has_own =
+        ["lighty-io", "lighty-programs", "lighty-testkit"].contains(&source.file.crate_name());
+    if has_own || source.file.is_test() {
         return Vec::new();
     }
-    named(source, &["try_write", "try_write_vectored"])
+    let row = WRITERS.iter().find(|(path, _)| *path == source.file.path);
+    let permitted = row.map_or(&[][..], |(_, names)| names);
+    let is_refused = |name: &&&str| !permitted.contains(name);
+    let refused: Vec<_> = WRITES.iter().filter(is_refused).copied().collect();
+    named(source, &refused)
+}
+
+/// Names in [`WRITERS`], and files in it and in [`CLOCK_READERS`], without a use: such a row would
+/// permit a later one unseen.
+pub(super) fn idle_permissions(sources: &[Source]) -> Vec<String> {
+    let find = |path: &str| sources.iter().find(|source| source.file.path == path);
+    let is_idle = |path: &str, names: &[&str]| {
+        find(path).is_none_or(|source| named(source, names).is_empty())
+    };
+    let mut found = Vec::new();
+    for (path, names) in WRITERS {
+        let idle = names.iter().filter(|name| is_idle(path, &[**name]));
+        found.extend(idle.map(|name| format!("{path}: WRITERS permits {name}, which is unused")));
+    }
+    let idle = CLOCK_READERS.iter().filter(|path| is_idle(path, CLOCK_READS));
+    found.extend(idle.map(|path| format!("{path}: CLOCK_READERS permits clocks, unused")));
+    found
+}
+
+#[test]
+fn permissions_without_a_use_are_found() {
+    let (path, names) = WRITERS[0];
+    let read = |text: &str| Source::read(TextFile::new(path, text));
+    let is_reported = |text: &str| {
+        let found = idle_permissions(&[read(text)]);
+        found.contains(&format!("{path}: WRITERS permits {}, which is unused", names[0]))
+    };
+    assert!(is_reported("fn f() {}"));
+    assert!(!is_reported(&format!("fn f() {{ a.{}(b); }}", names[0])));
 }
 
 fn opened_sockets(source: &Source) -> Vec<Violation> {

@@ -46,6 +46,7 @@ fn sources_keep_the_rules() {
     assert!(functions > 9000, "only {functions} functions in {} sources", sources.len());
     let mut found = check(&sources, SOURCE_RULES, |source| &source.file.path);
     found.extend(circles::violations(&sources));
+    found.extend(edges::idle_permissions(&sources));
     found.extend(size::function_percentile(&sources));
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
 }

@@ -7,6 +7,7 @@
 //! responds or closes.
 
 mod entry;
+mod phase;
 mod stream;
 
 use std::cell::{Cell, RefCell};

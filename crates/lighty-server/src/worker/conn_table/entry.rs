@@ -13,6 +13,7 @@ use lighty_http::Method;
 use lighty_io::clock::Clock;
 use lighty_io::transport::{Peer, ShutdownHandle, ShutdownHow, Stream};
 
+use super::phase::{ConnAction, ConnEvent, ConnLife, ConnPhase, ConnWait};
 use super::stream::StreamEntry;
 use super::wait_s;
 
@@ -38,39 +39,12 @@ const HALF_HEAD_S: u32 = 2;
 /// up.
 const LONG_IDLE_S: u32 = 2;
 
-/// Condition that a connection itself waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// A request.
-    Request,
-    /// The rest of a head.
-    Head,
-    /// Its streams, which the sweep checks one by one.
-    Streams,
-}
-
-/// Phases of a connection's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// No request has arrived yet.
-    New,
-    /// A request has arrived.
-    Known,
-    /// No request has arrived yet, and at most one more is awaited.
-    LastChance,
-    /// It closes once idle.
-    Closing,
-    /// Its last response is sent, and it is read until its client closes it.
-    Lingering,
-}
-
 /// A connection's entry. Every idle connection holds one, so it is small.
 pub struct ConnEntry {
     shutdown: ShutdownHandle,
-    wait: Cell<Wait>,
+    phase: Cell<ConnPhase>,
     since_s: Cell<u32>,
     limits: Cell<ConnLimits>,
-    life: Cell<Life>,
     shut_down_for: Cell<Option<Fault>>,
     /// The stream that a connection has from the beginning: HTTP/1 has no other.
     pub stream: StreamEntry,
@@ -175,10 +149,9 @@ impl ConnEntry {
     ) -> Self {
         Self {
             shutdown,
-            wait: Cell::new(Wait::Request),
+            phase: Cell::new(ConnPhase::NEW),
             since_s: Cell::new(now_s),
             limits: Cell::new(ConnLimits::default()),
-            life: Cell::new(Life::New),
             shut_down_for: Cell::new(None),
             stream: StreamEntry::new(),
             rare: RefCell::default(),
@@ -244,10 +217,18 @@ impl ConnEntry {
         waker.inspect(|waker| waker.wake_by_ref()).is_some()
     }
 
+    /// Moves to the next phase. Returns the action to perform.
+    #[inline]
+    fn enter(&self, event: ConnEvent) -> ConnAction {
+        let (phase, action) = self.phase.get().after(event);
+        self.phase.set(phase);
+        action
+    }
+
     /// Records a wait for a request.
     #[inline]
     pub(super) fn wait_for_request(&self, now_s: u32) {
-        self.wait.set(Wait::Request);
+        self.enter(ConnEvent::AwaitRequest);
         self.since_s.set(now_s);
     }
 
@@ -257,7 +238,7 @@ impl ConnEntry {
     }
 
     pub(super) fn wait_for_head_from(&self, now_s: u32) {
-        self.wait.set(Wait::Head);
+        self.enter(ConnEvent::AwaitHead);
         self.since_s.set(now_s);
     }
 
@@ -265,11 +246,7 @@ impl ConnEntry {
     /// checks its streams.
     #[inline]
     pub fn begin_request(&self) {
-        self.wait.set(Wait::Streams);
-        self.life.set(match self.life.get() {
-            Life::New | Life::Known => Life::Known,
-            Life::LastChance | Life::Closing | Life::Lingering => Life::Closing,
-        });
+        self.enter(ConnEvent::Request);
     }
 
     /// Sets the limits in force from now on.
@@ -312,10 +289,10 @@ impl ConnEntry {
     /// Returns the connection's activity: of several streams, that of the oldest with a request.
     pub fn doing(&self) -> Doing {
         let own = |state| Doing { state, since_s: self.since_s.get(), bytes: 0 };
-        match self.wait.get() {
-            Wait::Request => own(ConnState::Idle),
-            Wait::Head => own(ConnState::Head),
-            Wait::Streams => {
+        match self.phase.get().wait {
+            ConnWait::Request => own(ConnState::Idle),
+            ConnWait::Head => own(ConnState::Head),
+            ConnWait::Streams => {
                 if self.stream.state() != ConnState::Idle {
                     return Doing::of(&self.stream);
                 }
@@ -350,54 +327,51 @@ impl ConnEntry {
     /// Makes the current request, if any, the last one before a stop. A connection without one gets
     /// a short grace period, because its client is about to send a request.
     pub fn close_soon(&self, now_s: u32) {
-        if self.life.get() == Life::Lingering {
-            // Closing it now could destroy the response. It ends by itself within seconds.
-            return;
-        }
-        let is_new = matches!(self.life.get(), Life::New | Life::LastChance);
-        self.life.set(if is_new { Life::LastChance } else { Life::Closing });
-        let has_loop = self.wake_loop();
-        if self.wait.get() != Wait::Request {
-            return;
-        }
-        if is_new {
+        let action = self.enter(ConnEvent::Stop);
+        self.perform(action);
+        if action == ConnAction::StartGrace {
             // The grace period starts now, whatever the connection's age.
             self.since_s.set(now_s);
             self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
-        } else if !has_loop {
-            // Bytes already received are still read and served.
-            self.shutdown.shut_down_idle();
+        }
+    }
+
+    /// Performs an action. Returns false if it had no effect.
+    fn perform(&self, action: ConnAction) -> bool {
+        match action {
+            ConnAction::Nothing => false,
+            ConnAction::WakeLoop | ConnAction::StartGrace => self.wake_loop(),
+            ConnAction::CloseIdle => self.wake_loop() || self.shutdown.shut_down_idle(),
+            ConnAction::Cut => self.shutdown.shut_down(ShutdownHow::Both),
         }
     }
 
     /// Records that the last response is sent and that no further request is served.
     pub fn linger(&self) {
-        self.life.set(Life::Lingering);
+        self.enter(ConnEvent::LastResponse);
     }
 
     /// Closes an idle connection, to make room. Returns false if a request has arrived, after which
     /// it closes.
     pub(super) fn reap(&self) -> bool {
-        match self.life.replace(Life::Closing) {
-            Life::Lingering => self.shutdown.shut_down(ShutdownHow::Both),
-            _ => self.wake_loop() || self.shutdown.shut_down_idle(),
-        }
+        let action = self.enter(ConnEvent::Reap);
+        self.perform(action)
     }
 
     /// True if the connection must close once idle (stop, reaping).
     #[inline]
     pub fn is_closing(&self) -> bool {
-        matches!(self.life.get(), Life::LastChance | Life::Closing)
+        matches!(self.phase.get().life, ConnLife::LastChance | ConnLife::Closing)
     }
 
     /// True if the connection waits for a request.
     pub fn is_idle(&self) -> bool {
-        self.wait.get() == Wait::Request
+        self.phase.get().wait == ConnWait::Request
     }
 
     /// True if part of a head has arrived.
     pub fn is_in_head(&self) -> bool {
-        self.wait.get() == Wait::Head
+        self.phase.get().wait == ConnWait::Head
     }
 
     /// Returns the start of the connection's own wait, in sweep seconds.
@@ -408,13 +382,13 @@ impl ConnEntry {
     /// True if the connection is to be closed after the other idle ones: it was just accepted and
     /// has sent no request yet, or its client is just receiving the last response.
     pub(super) fn is_reaped_last(&self, now_s: u32) -> bool {
-        matches!(self.life.get(), Life::New | Life::LastChance | Life::Lingering)
+        matches!(self.phase.get().life, ConnLife::New | ConnLife::LastChance | ConnLife::Lingering)
             && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
     }
 
     /// True if the rest of the head is overdue enough to make room for others.
     pub(super) fn is_slow(&self, now_s: u32) -> bool {
-        self.wait.get() == Wait::Head
+        self.phase.get().wait == ConnWait::Head
             && self.shut_down_for.get().is_none()
             && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
@@ -424,10 +398,10 @@ impl ConnEntry {
         let limits = self.limits.get();
         let waited = now_s.saturating_sub(self.since_s.get());
         let over = |limit: u32| limit > 0 && waited >= limit;
-        match self.wait.get() {
-            Wait::Request => over(limits.idle_s).then_some(Fault::ClientGone),
-            Wait::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
-            Wait::Streams => None,
+        match self.phase.get().wait {
+            ConnWait::Request => over(limits.idle_s).then_some(Fault::ClientGone),
+            ConnWait::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
+            ConnWait::Streams => None,
         }
     }
 

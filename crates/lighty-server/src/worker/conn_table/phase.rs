@@ -1,0 +1,166 @@
+//! Phase of a connection: its life, and its present wait.
+//!
+//! [`ConnPhase`] takes an event and returns the action that the connection's entry has to perform.
+//! Every event may happen in every phase: stops and reaping come from outside, and a client may be
+//! refused at any time.
+
+// Life (`ConnLife`):
+//
+//            Request               LastResponse
+//       New ---------> Known ----------------------> Lingering
+//        |               |                               |
+//        | Stop          | Stop, Reap                    | Request, Reap
+//        v               v                               |
+//   LastChance ------> Closing <-------------------------+
+//          Request, Reap
+//
+// `LastResponse` leads to `Lingering` from every state, and `Reap` to `Closing`. A stop leaves a
+// lingering connection alone.
+//
+// Wait (`ConnWait`): `AwaitRequest`, `AwaitHead` and `Request` set it, from every state.
+
+/// Condition that a connection itself waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnWait {
+    /// A request.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// Its streams, which the sweep checks one by one.
+    Streams,
+}
+
+/// Part of a connection's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnLife {
+    /// No request has arrived yet.
+    New,
+    /// A request has arrived.
+    Known,
+    /// No request has arrived yet, and at most one more is awaited.
+    LastChance,
+    /// It closes once idle.
+    Closing,
+    /// Its last response is sent, and it is read until its client closes it.
+    Lingering,
+}
+
+/// An event on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnEvent {
+    AwaitRequest,
+    AwaitHead,
+    /// A complete head has arrived.
+    Request,
+    /// The last response is sent, and no further request is served.
+    LastResponse,
+    /// The worker stops.
+    Stop,
+    /// The worker makes room for other connections.
+    Reap,
+}
+
+/// Action on a connection after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnAction {
+    Nothing,
+    /// Wake the connection's loop, if it has one.
+    WakeLoop,
+    /// Wake the loop, and start the grace period of a client that is about to send a request.
+    StartGrace,
+    /// Wake the loop, or shut an idle connection down. Bytes already received are still served.
+    CloseIdle,
+    /// Shut both directions down.
+    Cut,
+}
+
+/// Phase of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnPhase {
+    pub(super) life: ConnLife,
+    pub(super) wait: ConnWait,
+}
+
+impl ConnPhase {
+    /// An accepted connection.
+    pub(super) const NEW: Self = Self { life: ConnLife::New, wait: ConnWait::Request };
+
+    /// Returns the next phase and the action to perform.
+    #[inline]
+    pub(super) fn after(self, event: ConnEvent) -> (Self, ConnAction) {
+        use ConnAction as A;
+        use ConnEvent as E;
+        use ConnLife as L;
+        let Self { life, wait } = self;
+        let waits = |wait| (Self { life, wait }, A::Nothing);
+        let lives = |life, action| (Self { life, wait }, action);
+        match (event, life) {
+            (E::AwaitRequest, _) => waits(ConnWait::Request),
+            (E::AwaitHead, _) => waits(ConnWait::Head),
+            (E::Request, L::New | L::Known) => {
+                (Self { life: L::Known, wait: ConnWait::Streams }, A::Nothing)
+            }
+            (E::Request, L::LastChance | L::Closing | L::Lingering) => {
+                (Self { life: L::Closing, wait: ConnWait::Streams }, A::Nothing)
+            }
+            (E::LastResponse, _) => lives(L::Lingering, A::Nothing),
+            // Closing it now could destroy the response. It ends by itself within seconds.
+            (E::Stop, L::Lingering) => (self, A::Nothing),
+            (E::Stop, L::New | L::LastChance) => match wait {
+                ConnWait::Request => lives(L::LastChance, A::StartGrace),
+                ConnWait::Head | ConnWait::Streams => lives(L::LastChance, A::WakeLoop),
+            },
+            (E::Stop, L::Known | L::Closing) => match wait {
+                ConnWait::Request => lives(L::Closing, A::CloseIdle),
+                ConnWait::Head | ConnWait::Streams => lives(L::Closing, A::WakeLoop),
+            },
+            (E::Reap, L::Lingering) => lives(L::Closing, A::Cut),
+            (E::Reap, _) => lives(L::Closing, A::CloseIdle),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_testkit::matrix::{assert_matrix, matrix};
+
+    use super::*;
+
+    const MATRIX: &str = "
+                      AwaitRequest  AwaitHead  Request  LastResponse  Stop          Reap
+0 New Request         0             1          2        3             4 StartGrace  5 CloseIdle
+1 New Head            0             1          2        6             7 WakeLoop    8 CloseIdle
+2 Known Streams       9             10         2        11            12 WakeLoop   12 CloseIdle
+3 Lingering Request   3             6          12       3             3             5 Cut
+4 LastChance Request  4             7          12       3             4 StartGrace  5 CloseIdle
+5 Closing Request     5             8          12       3             5 CloseIdle   5 CloseIdle
+6 Lingering Head      3             6          12       6             6             8 Cut
+7 LastChance Head     4             7          12       6             7 WakeLoop    8 CloseIdle
+8 Closing Head        5             8          12       6             8 WakeLoop    8 CloseIdle
+9 Known Request       9             10         2        3             5 CloseIdle   5 CloseIdle
+10 Known Head         9             10         2        6             8 WakeLoop    8 CloseIdle
+11 Lingering Streams  3             6          12       11            11            12 Cut
+12 Closing Streams    5             8          12       11            12 WakeLoop   12 CloseIdle
+";
+
+    /// A phase as the matrix shows it.
+    #[derive(Clone, Copy, PartialEq)]
+    struct ShownPhase(ConnPhase);
+
+    impl std::fmt::Debug for ShownPhase {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{:?} {:?}", self.0.life, self.0.wait)
+        }
+    }
+
+    #[test]
+    fn every_event_has_a_defined_effect_in_every_phase() {
+        use ConnEvent as E;
+        let events = [E::AwaitRequest, E::AwaitHead, E::Request, E::LastResponse, E::Stop, E::Reap];
+        let actual = matrix(ShownPhase(ConnPhase::NEW), &events, |ShownPhase(phase), event| {
+            let (next, action) = phase.after(event);
+            Some((ShownPhase(next), action))
+        });
+        assert_matrix(&actual, MATRIX);
+    }
+}

@@ -335,6 +335,64 @@ mod tests {
         assert_eq!(read_all(&frame(0x88, b""), 1), Ok((vec![], vec![FrameEvent::Close(None)])));
     }
 
+    /// Payload, pings and close codes up to a fault, of bytes received in these pieces.
+    fn read_pieces(pieces: &[&[u8]]) -> (Vec<u8>, Vec<FrameEvent>, Option<FrameFault>) {
+        let mut reader = FrameReader::default();
+        let (mut data, mut events) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let mut piece = piece.to_vec();
+            let mut at = 0;
+            while at < piece.len() {
+                match reader.read(&mut piece[at..]) {
+                    Ok((consumed, event)) => {
+                        match event {
+                            FrameEvent::More => {}
+                            FrameEvent::Data(range) => {
+                                data.extend_from_slice(&piece[at + range.start..at + range.end]);
+                            }
+                            other => events.push(other),
+                        }
+                        at += consumed;
+                    }
+                    Err(fault) => return (data, events, Some(fault)),
+                }
+            }
+        }
+        (data, events, None)
+    }
+
+    #[test]
+    fn pieces_change_neither_payload_nor_faults() {
+        let good = [
+            frame(0x01, b"one "),
+            frame(0x89, b"ping"),
+            frame(0x80, &[b'x'; 126]),
+            frame(0x82, b""),
+            frame(0x88, &[0x03, 0xe8, b'b']),
+        ]
+        .concat();
+        let whole = read_pieces(&[&good]);
+        assert_eq!((whole.0.len(), whole.1.len(), whole.2), (130, 2, None));
+        let broken = [
+            &frame(0xc1, b"x")[..],
+            &frame(0x83, b"x"),
+            &[0x81, 1, b'x'],
+            &frame(0x09, b"x"),
+            &frame(0x88, &[3]),
+            &frame(0x88, &[3, 232, 0xff]),
+            &frame(0x80, b"x"),
+            &[0x81, 0xfe, 0, 125, 0, 0, 0, 0],
+            &[&[0x81, 0xff][..], &0xffff_u64.to_be_bytes(), &[0; 4]].concat(),
+        ];
+        let broken = broken.iter().map(|frame| [&self::frame(0x82, b"before"), *frame].concat());
+        for input in broken.chain([good]) {
+            let whole = read_pieces(&[&input]);
+            lighty_testkit::shredder::shred(&input, |pieces| {
+                assert_eq!(read_pieces(pieces), whole, "{input:?} in {pieces:?}");
+            });
+        }
+    }
+
     #[test]
     fn broken_frames_are_refused() {
         let fault = |bytes: &[u8]| read_all(bytes, 3).expect_err("broken");

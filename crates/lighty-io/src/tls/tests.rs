@@ -1,6 +1,7 @@
 mod client;
 mod judged;
 mod presented;
+mod shredded;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Faults of programs behind FastCGI, SCGI, uwsgi and AJP13: the same faults for each protocol that
 //! can express them.
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
@@ -193,6 +193,74 @@ fn a_close_or_reset_before_the_head_is_answered_502() {
             server.await_log(&backend.address().to_string());
         }
     }
+}
+
+/// Requests responses that end after their first bytes, of every number, and fails if one is taken
+/// for whole. `whole` itself must be a response.
+fn assert_torn_is_a_fault(
+    protocol: &str,
+    read_request: impl Fn(&mut Peer) -> Option<()> + Send + Sync + 'static,
+    whole: &[u8],
+    torn: &[Vec<u8>],
+) {
+    let output = Arc::new(Mutex::new(Vec::new()));
+    let backend = Backend::start({
+        let output = Arc::clone(&output);
+        move |peer| {
+            if read_request(peer).is_some() {
+                let bytes = output.lock().expect("no panic").clone();
+                peer.send(bytes);
+            }
+        }
+    });
+    let address = backend.address();
+    let server = lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"{protocol}\"\nproxy-core.backends = ( \"{address}\" )"
+        ))
+        .start();
+    let ask_for = |bytes: &[u8]| {
+        bytes.clone_into(&mut output.lock().expect("no panic"));
+        ask(&server).response().status
+    };
+    assert_eq!(ask_for(whole), 200, "{protocol}\n{}", server.log());
+    for bytes in torn {
+        assert_eq!(ask_for(bytes), 502, "{protocol}: {:?}", bytes.escape_ascii().to_string());
+    }
+}
+
+#[test]
+fn response_head_cut_at_any_byte_is_a_fault() {
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 0\r\n\r\n";
+    let prefixes =
+        |bytes: &[u8]| (0..bytes.len()).map(|end| bytes[..end].to_vec()).collect::<Vec<_>>();
+    assert_torn_is_a_fault("http", |peer| peer.head().map(drop), HEAD, &prefixes(HEAD));
+    for protocol in ALL {
+        let head = protocol.begun(200, &[("X", "y"), ("Content-Length", "0")], "");
+        let whole = [&head[..], protocol.end()].concat();
+        let read = move |peer: &mut Peer| protocol.read_request(peer);
+        assert_torn_is_a_fault(protocol.name(), read, &whole, &prefixes(&head));
+    }
+}
+
+#[test]
+fn incomplete_head_in_complete_messages_is_a_fault() {
+    let text = b"Status: 200 X\r\nX: y\r\n\r\n";
+    let ended = |end| [&Fastcgi.wrap(&text[..end])[..], Fastcgi.end()].concat();
+    let torn: Vec<_> = (0..text.len()).map(ended).collect();
+    let read = |peer: &mut Peer| Fastcgi.read_request(peer);
+    assert_torn_is_a_fault("fastcgi", read, &ended(text.len()), &torn);
+
+    let packets = Ajp13.begun(200, &[("X", "y")], "");
+    let payload = &packets[4..];
+    let ended = |end: usize| {
+        let mut packets = Vec::new();
+        ajp_packet(&payload[..end], &mut packets);
+        [&packets[..], Ajp13.end()].concat()
+    };
+    let torn: Vec<_> = (0..payload.len()).map(ended).collect();
+    let read = |peer: &mut Peer| Ajp13.read_request(peer);
+    assert_torn_is_a_fault("ajp13", read, &ended(payload.len()), &torn);
 }
 
 #[test]

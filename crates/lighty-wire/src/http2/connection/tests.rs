@@ -7,6 +7,7 @@ mod limits;
 mod output;
 mod rules;
 mod shred;
+mod stream_states;
 mod time;
 
 use std::vec;

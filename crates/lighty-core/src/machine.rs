@@ -58,6 +58,20 @@ pub struct Machine {
     pub roots_max: usize,
 }
 
+/// Entry in `opening` of a request whose turn it is to open a document root. Removed also if the
+/// request is dropped meanwhile: clients name the roots of virtual hosts, so entries must not
+/// remain.
+struct OpeningEntry<'a> {
+    machine: &'a Machine,
+    docroot: &'a [u8],
+}
+
+impl Drop for OpeningEntry<'_> {
+    fn drop(&mut self) {
+        self.machine.opening.borrow_mut().remove(self.docroot);
+    }
+}
+
 impl Machine {
     /// Creates a worker's machine.
     pub fn new(clock: Clock, engine: FileEngine, stat_cache: StatCache, log: Log) -> Self {
@@ -116,12 +130,11 @@ impl Machine {
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         let turn = Rc::clone(self.opening.borrow_mut().entry(docroot.to_vec()).or_default());
         let _turn = turn.lock().await;
-        if let Some(root) = self.root(docroot) {
-            return Ok(root);
+        let _entry = OpeningEntry { machine: self, docroot };
+        match self.root(docroot) {
+            Some(root) => Ok(root),
+            None => self.open_and_hold(docroot).await,
         }
-        let opened = self.open_and_hold(docroot).await;
-        self.opening.borrow_mut().remove(docroot);
-        opened
     }
 
     async fn open_and_hold(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
@@ -216,4 +229,46 @@ fn seed() -> u64 {
 
 pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     Fault::of_file_error(error) == Fault::DescriptorsExhausted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use lighty_io::file::{EngineChoice, EngineLimits};
+    use lighty_io::log_writer::{LogTarget, LogWriter};
+    use lighty_io::stat_cache::{CacheEngine, CacheLimits};
+
+    use super::*;
+    use crate::log::Level;
+
+    fn machine() -> Machine {
+        let clock = Clock::manual(4_000_000_000);
+        let limits = EngineLimits::default();
+        let engine = FileEngine::start_with_clock(EngineChoice::Threads, limits, clock.clone())
+            .expect("an engine");
+        let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
+        let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
+        Machine::new(clock, engine, cache, Log::new(errors.handle(), Level::Error, false))
+    }
+
+    #[test]
+    fn document_root_that_nobody_waits_for_any_more_leaves_no_entry() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+            let (machine, directory) = (machine(), tempfile::tempdir().expect("a directory"));
+            let name = directory.path().as_os_str().as_encoded_bytes();
+            let mut cx = Context::from_waker(Waker::noop());
+            {
+                let mut opening = pin!(machine.open_root(name));
+                assert!(opening.as_mut().poll(&mut cx).is_pending());
+                assert_eq!(machine.opening.borrow().len(), 1);
+            }
+            assert!(machine.opening.borrow().is_empty(), "the request was dropped");
+            let (one, other) = tokio::join!(machine.open_root(name), machine.open_root(name));
+            assert!(Rc::ptr_eq(&one.expect("a root"), &other.expect("a root")));
+            assert!(machine.opening.borrow().is_empty());
+        });
+    }
 }

@@ -19,6 +19,7 @@ mod syntax;
 mod tokens;
 mod types;
 mod vocabulary;
+mod waits;
 
 use files::TextFile;
 use source::Source;

@@ -15,6 +15,7 @@ mod settings;
 mod sha_crypt;
 mod store;
 mod turns;
+mod user_line_error;
 mod users;
 mod verified;
 mod yescrypt_hash;

@@ -48,11 +48,23 @@ pub struct Refusal(pub String);
 /// Reads the configuration again.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 
-/// Returns the loader, or the reason why the configuration cannot be read again.
-pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, &'static str> {
+/// Reason why the configuration cannot be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoReload {
+    #[error("server.chroot hides the configuration")]
+    Hidden,
+    #[error("the configuration did not come from a file")]
+    NoFile,
+}
+
+/// Returns the loader.
+///
+/// # Errors
+/// The configuration cannot be read again.
+pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, NoReload> {
     match is_hidden {
-        true => Err("server.chroot hides the configuration"),
-        false => loader.ok_or("the configuration did not come from a file"),
+        true => Err(NoReload::Hidden),
+        false => loader.ok_or(NoReload::NoFile),
     }
 }
 
@@ -88,7 +100,7 @@ pub(crate) struct Plan {
 /// The main thread's part in reloads.
 pub(crate) struct Reloader {
     /// The loader, or the reason why the configuration cannot be read again.
-    pub loader: Result<Loader, &'static str>,
+    pub loader: Result<Loader, NoReload>,
     pub plans: watch::Sender<Arc<Plan>>,
     /// Each worker sends the generation that it has begun with.
     pub swapped: mpsc::UnboundedReceiver<u64>,

@@ -21,17 +21,30 @@ pub(super) struct Staple {
     valid: std::ops::Range<i64>,
 }
 
+/// Reason why an OCSP response cannot be stapled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StapleError {
+    #[error("it is no OCSP response in DER")]
+    NotDer,
+    #[error("its OCSP response is broken")]
+    Broken,
+    #[error("the responder reports an error")]
+    Responder,
+    #[error("the certificate is revoked or unknown to its authority")]
+    NotGood,
+}
+
 impl Staple {
     /// Parses a response about one certificate, in DER.
     ///
     /// # Errors
-    /// A message: it is not a response, or the certificate's status in it is not good.
-    pub(super) fn read(der: &[u8]) -> Result<Self, &'static str> {
-        let body = successful(der).ok_or("it is no OCSP response in DER")??;
-        let (serial, status, valid) = single(body).ok_or("its OCSP response is broken")?;
+    /// It is not a response, or the certificate's status in it is not good.
+    pub(super) fn read(der: &[u8]) -> Result<Self, StapleError> {
+        let body = successful(der).ok_or(StapleError::NotDer)??;
+        let (serial, status, valid) = single(body).ok_or(StapleError::Broken)?;
         match status {
             GOOD => Ok(Self { der: der.to_vec(), serial: serial.to_vec(), valid }),
-            _ => Err("the certificate is revoked or unknown to its authority"),
+            _ => Err(StapleError::NotGood),
         }
     }
 
@@ -51,14 +64,14 @@ impl Staple {
     }
 }
 
-/// The signed part of a response, or a message if the responder reports an error; `None` if it is
-/// not a response.
-fn successful(der: &[u8]) -> Option<Result<&[u8], &'static str>> {
+/// The signed part of a response, or the error that the responder reports; `None` if it is not a
+/// response.
+fn successful(der: &[u8]) -> Option<Result<&[u8], StapleError>> {
     let (SEQUENCE, response) = Der(der).next()? else { return None };
     let mut response = Der(response);
     let (ENUMERATED, &[status]) = response.next()? else { return None };
     if status != 0 {
-        return Some(Err("the responder reports an error"));
+        return Some(Err(StapleError::Responder));
     }
     let (FIELD_0, bytes) = response.next()? else { return None };
     let (SEQUENCE, bytes) = Der(bytes).next()? else { return None };
@@ -135,9 +148,9 @@ pub(super) mod tests {
     #[test]
     fn what_no_client_could_use_is_refused() {
         let revoked = response(&[1], 0xa1, "20260101000000Z", "20260108000000Z");
-        assert!(Staple::read(&revoked).is_err_and(|why| why.contains("revoked")));
+        assert!(Staple::read(&revoked).is_err_and(|why| why == StapleError::NotGood));
         let try_later = value(SEQUENCE, &value(ENUMERATED, &[3]));
-        assert!(Staple::read(&try_later).is_err_and(|why| why.contains("reports an error")));
+        assert!(Staple::read(&try_later).is_err_and(|why| why == StapleError::Responder));
         let der = response(&[1], GOOD, "20260101000000Z", "20260108000000Z");
         for end in 0..der.len() {
             assert!(Staple::read(&der[..end]).is_err(), "{end}");

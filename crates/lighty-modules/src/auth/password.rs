@@ -7,6 +7,7 @@ use lighty_http::base64;
 use md5::Digest;
 use sha1::Sha1;
 
+use super::user_line_error::UserLineError;
 use super::{des_crypt, md5_crypt, sha_crypt, yescrypt_hash};
 
 /// Maximum password length in bytes: hashing time grows with the length, and a client may send
@@ -35,8 +36,8 @@ impl Password {
     /// Parses the part after the name in an htpasswd file.
     ///
     /// # Errors
-    /// A message for the log about an unsupported or malformed form.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    /// The form is unsupported or malformed, or the hash takes too long to check.
+    pub(super) fn parse(text: &str) -> Result<Self, UserLineError> {
         let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
         if begins(&["$apr1$", "$1$"]) {
             return keep(md5_crypt::is_well_formed(text), Self::Md5Crypt(text.into()));
@@ -49,7 +50,7 @@ impl Password {
         }
         if begins(&["$y$", "$7$"]) {
             if yescrypt_hash::is_well_formed(text) && !yescrypt_hash::is_affordable(text) {
-                return Err("a hash that takes more than 64 MiB of memory, or as much time");
+                return Err(UserLineError::CostlyHash);
             }
             return keep(yescrypt_hash::is_well_formed(text), Self::Yescrypt(text.into()));
         }
@@ -58,17 +59,17 @@ impl Password {
         }
         if des_crypt::is_extended(text) {
             let is_affordable = des_crypt::is_affordable(text);
-            let message = "an extended DES hash of more than 100000 rounds";
-            return is_affordable.then(|| Self::DesCrypt(text.into())).ok_or(message);
+            let password = is_affordable.then(|| Self::DesCrypt(text.into()));
+            return password.ok_or(UserLineError::CostlyDesHash);
         }
         if let Some(sum) = text.strip_prefix("{SHA}") {
             let sum = base64::decode(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
-            return sum.map(Self::Sha1).ok_or(TORN);
+            return sum.map(Self::Sha1).ok_or(UserLineError::BrokenHash);
         }
         if text.starts_with('$') || text.starts_with('{') {
-            return Err("a kind of hash that is not supported (use `htpasswd -B`)");
+            return Err(UserLineError::UnknownHash);
         }
-        Err("no hash of a supported kind: plain text is refused (use `htpasswd -B`)")
+        Err(UserLineError::NoHash)
     }
 
     /// Verifies a password. Wrong passwords take as long as right ones.
@@ -116,10 +117,8 @@ pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
 /// Maximum password length of bcrypt, in bytes.
 const BCRYPT_BYTES_MAX: usize = 72;
 
-const TORN: &str = "a hash that is not well-formed";
-
-fn keep(is_well_formed: bool, password: Password) -> Result<Password, &'static str> {
-    if is_well_formed { Ok(password) } else { Err(TORN) }
+fn keep(is_well_formed: bool, password: Password) -> Result<Password, UserLineError> {
+    if is_well_formed { Ok(password) } else { Err(UserLineError::BrokenHash) }
 }
 
 /// `$2y$`, two digits of cost, `$`, 53 characters.
@@ -189,7 +188,7 @@ mod tests {
             ("$apr1$salt$short", "well-formed"),
             ("$6$salt$short", "well-formed"),
         ] {
-            let message = Password::parse(text).err().unwrap_or_default();
+            let message = Password::parse(text).map(|_| ()).expect_err(text).to_string();
             assert!(message.contains(word), "{text}: {message}");
         }
     }

@@ -8,6 +8,7 @@ use md5::{Digest, Md5};
 
 use super::digest::{Algorithm, hex_digest};
 use super::password::Password;
+use super::user_line_error::UserLineError;
 
 /// Format of a user file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,10 +49,10 @@ impl Users {
         (users, problems)
     }
 
-    fn take(&mut self, line: &str) -> Result<(), &'static str> {
-        let (name, rest) = line.split_once(':').ok_or("no colon behind the user's name")?;
+    fn take(&mut self, line: &str) -> Result<(), UserLineError> {
+        let (name, rest) = line.split_once(':').ok_or(UserLineError::NoColonAfterUser)?;
         if name.is_empty() {
-            return Err("no user's name");
+            return Err(UserLineError::NoName);
         }
         match self.kind {
             Kind::Plain => {
@@ -67,16 +68,16 @@ impl Users {
         Ok(())
     }
 
-    fn take_digest(&mut self, name: &str, rest: &str) -> Result<(), &'static str> {
-        let (realm, rest) = rest.split_once(':').ok_or("no colon behind the realm")?;
+    fn take_digest(&mut self, name: &str, rest: &str) -> Result<(), UserLineError> {
+        let (realm, rest) = rest.split_once(':').ok_or(UserLineError::NoColonAfterRealm)?;
         let sum = rest.split_once(':').map_or(rest, |(sum, _)| sum).trim_end();
         let which = match sum.len() {
             32 => 0,
             64 => 1,
-            _ => return Err("a sum that is neither of MD5 nor of SHA-256"),
+            _ => return Err(UserLineError::SumLength),
         };
         if !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err("a sum that is not hexadecimal");
+            return Err(UserLineError::SumNotHex);
         }
         let key = format!("{name}:{realm}");
         let mut sums = [None, None];
@@ -181,7 +182,7 @@ impl Groups {
     pub(super) fn parse(text: &[u8]) -> Parsed<Self> {
         let mut groups = Self::default();
         let problems = each_line(text, |line| {
-            let (name, rest) = line.split_once(':').ok_or("no colon behind the group's name")?;
+            let (name, rest) = line.split_once(':').ok_or(UserLineError::NoColonAfterGroup)?;
             let names = rest.split([' ', '\t', ',']).filter(|name| !name.is_empty());
             let members = groups.members.entry(name.trim().into()).or_default();
             members.extend(names.map(|name| name.as_bytes().into()));
@@ -197,7 +198,7 @@ impl Groups {
 }
 
 /// Calls `take` for every non-empty line; returns errors with line numbers.
-fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>) -> Vec<String> {
+fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), UserLineError>) -> Vec<String> {
     let mut problems = Vec::new();
     let mut more = 0;
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -205,7 +206,8 @@ fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>
         if line.is_empty() || line[0] == b'#' {
             continue;
         }
-        let taken = std::str::from_utf8(line).map_err(|_| "not UTF-8").and_then(&mut take);
+        let taken =
+            std::str::from_utf8(line).map_err(|_| UserLineError::NotUtf8).and_then(&mut take);
         match taken {
             Ok(()) => {}
             Err(problem) if problems.len() < PROBLEMS_MAX => {

@@ -6,7 +6,7 @@ use lighty_core::log::About;
 use lighty_core::{Exchange, Settings};
 use lighty_io::transport::Peer;
 use lighty_modules::extforward::ExtforwardSettings;
-use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX};
+use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, ProxyFault, V2_BYTES_MAX};
 
 use super::Conn;
 use super::client_tls::ClientTls;
@@ -34,7 +34,7 @@ pub(super) async fn read(conn: &mut Conn) -> bool {
     conn.entry.wait_for_head(&conn.worker().machine.clock);
     let taken = wait(conn, own.takes_certificates()).await;
     if let Err(why) = &taken {
-        let late = conn.entry.shut_down_for().map(|_| "server.max-head-time ran out");
+        let late = conn.entry.shut_down_for().map(|_| HeaderError::Late);
         log(conn, &format!("extforward.hap-PROXY: {}", late.unwrap_or(*why)));
     }
     taken.is_ok()
@@ -48,11 +48,22 @@ fn settings(conn: &Conn) -> Rc<Settings> {
     exchange.settings
 }
 
-async fn wait(conn: &mut Conn, verify: bool) -> Result<(), &'static str> {
+/// Reason for the lack of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum HeaderError {
+    #[error("{}", .0.message())]
+    Malformed(ProxyFault),
+    #[error("the connection ended before its header")]
+    Ended,
+    #[error("server.max-head-time ran out")]
+    Late,
+}
+
+async fn wait(conn: &mut Conn, verify: bool) -> Result<(), HeaderError> {
     let mut read = Vec::new();
     loop {
         match proxy_protocol::parse(&read, V2_BYTES_MAX) {
-            Err(fault) => return Err(fault.message()),
+            Err(fault) => return Err(HeaderError::Malformed(fault)),
             Ok(Parsed::Complete { consumed, header }) => {
                 take(conn, &header, verify);
                 conn.worker().machine.counters.bytes_in.add(consumed as u64);
@@ -67,7 +78,7 @@ async fn wait(conn: &mut Conn, verify: bool) -> Result<(), &'static str> {
         let count = conn.stream.read(&mut read[start..]).await.unwrap_or(0);
         read.truncate(start + count);
         if count == 0 {
-            return Err("the connection ended before its header");
+            return Err(HeaderError::Ended);
         }
     }
 }

@@ -14,15 +14,15 @@ const DEPTH_OF_LINES: usize = 2;
 
 /// Appends a value on one line.
 pub fn push(value: &impl Serialize, out: &mut Vec<u8>) {
-    push_with(Form { depth: 0, depth_of_lines: 0 }, value, out);
+    push_with(JsonForm { depth: 0, depth_of_lines: 0 }, value, out);
 }
 
 /// Appends a value, with each member and element of the two outermost levels on a line of its own.
 pub fn push_lines(value: &impl Serialize, out: &mut Vec<u8>) {
-    push_with(Form { depth: 0, depth_of_lines: DEPTH_OF_LINES }, value, out);
+    push_with(JsonForm { depth: 0, depth_of_lines: DEPTH_OF_LINES }, value, out);
 }
 
-fn push_with(form: Form, value: &impl Serialize, out: &mut Vec<u8>) {
+fn push_with(form: JsonForm, value: &impl Serialize, out: &mut Vec<u8>) {
     let done = value.serialize(&mut serde_json::Serializer::with_formatter(out, form));
     // Writing to a vector does not fail, and keys are texts.
     debug_assert!(done.is_ok(), "{done:?}");
@@ -46,12 +46,12 @@ impl Serialize for Text<'_> {
 }
 
 /// Layout and escapes.
-struct Form {
+struct JsonForm {
     depth: usize,
     depth_of_lines: usize,
 }
 
-impl Form {
+impl JsonForm {
     fn begin<W: ?Sized + io::Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
         out.write_all(bracket)
@@ -72,7 +72,7 @@ impl Form {
     }
 }
 
-impl Formatter for Form {
+impl Formatter for JsonForm {
     fn begin_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.begin(out, b"[")
     }

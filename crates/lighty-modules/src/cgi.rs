@@ -319,7 +319,7 @@ fn send_file(
     talk: Talk,
     mut head: CgiHead,
     own: &CgiSettings,
-    named: &sendfile::Named,
+    named: &sendfile::RequestedFile,
 ) -> Result<Step<'static>, FaultReport> {
     talk.read_to_nowhere();
     ex.response.status = head.status;

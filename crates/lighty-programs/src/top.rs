@@ -43,7 +43,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Options of `lighty top`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TopOptions {
     /// URL of the status page.
     pub url: String,
     /// The initial table.
@@ -60,7 +60,7 @@ pub struct Options {
     pub insecure: bool,
 }
 
-impl Options {
+impl TopOptions {
     fn fetcher(&self) -> Result<Fetcher, TlsError> {
         match (self.url.starts_with("https:"), self.insecure) {
             (false, _) => Ok(Fetcher::in_the_clear()),
@@ -87,7 +87,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(options: &Options) -> io::Result<Self> {
+    fn new(options: &TopOptions) -> io::Result<Self> {
         let url = &*options.url;
         let url = url.split(['?', '#']).next().unwrap_or(url);
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
@@ -126,7 +126,7 @@ impl Watch {
 ///
 /// # Errors
 /// The server does not reply with its status, the column does not exist, or the output is closed.
-pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<()> {
+pub fn once(options: &TopOptions, json: bool, out: &mut impl Write) -> io::Result<()> {
     options.check_column()?;
     let watch = Watch::new(options)?;
     if json {
@@ -143,7 +143,7 @@ pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<(
 ///
 /// # Errors
 /// There is no terminal, the URL is invalid, the column does not exist, or the first request fails.
-pub fn run(options: &Options) -> io::Result<()> {
+pub fn run(options: &TopOptions) -> io::Result<()> {
     options.check_column()?;
     let watch = Watch::new(options)?;
     let mut state = State::new(options);

@@ -23,7 +23,7 @@ use lighty_wire::http1::BodyFraming;
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal};
 use crate::connect::dial::{Dial, DialFault};
-use crate::connect::h2::Ticket;
+use crate::connect::h2::StreamTicket;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
 use crate::request::replayable_body::ReplayableBody;
@@ -419,7 +419,10 @@ impl Serving<'_> {
     }
 
     /// Opens a connection, and records how long each part of it took.
-    async fn dial(&mut self, permit: &ConnPermit) -> Result<(Stream, Option<Ticket>), DialFault> {
+    async fn dial(
+        &mut self,
+        permit: &ConnPermit,
+    ) -> Result<(Stream, Option<StreamTicket>), DialFault> {
         let (local, address) = (&self.local, &permit.address);
         let began_us = local.clock.mono_us();
         let mut greeting = Vec::new();

@@ -240,7 +240,7 @@ fn load_options(what: &LoadArguments) -> Result<LoadTestOptions, CommandFailure>
 
 /// Shows a server's activity.
 fn top(what: &Top) -> Result<(), CommandFailure> {
-    let options = top::Options {
+    let options = top::TopOptions {
         url: what.url.clone(),
         view: match what.view {
             TopView::Routes => View::Routes,

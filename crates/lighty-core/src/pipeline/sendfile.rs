@@ -20,7 +20,7 @@ const SEND_PARTS: &[u8] = b"X-Sendfile2";
 
 /// File that a response names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum RequestedFile {
     /// A file by its absolute path, optionally percent-encoded.
     Whole {
         /// The path as written in the field.
@@ -34,14 +34,14 @@ pub enum Named {
 
 /// The file that a response names (`X-Sendfile`, `X-LIGHTTPD-send-file`,
 /// `X-LIGHTTPD-send-tempfile`), or the parts of files (`X-Sendfile2`).
-pub fn requested_file(fields: &Fields) -> Option<Named> {
+pub fn requested_file(fields: &Fields) -> Option<RequestedFile> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
-        return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
+        return Some(RequestedFile::Whole { path: path.to_vec(), fate: FileFate::Removed });
     }
     let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile));
     match path.filter(|path| !path.is_empty()) {
-        Some(path) => Some(Named::Whole { path: path.to_vec(), fate: FileFate::Stays }),
-        None => Some(Named::Parts(fields.get_named(SEND_PARTS)?.to_vec())),
+        Some(path) => Some(RequestedFile::Whole { path: path.to_vec(), fate: FileFate::Stays }),
+        None => Some(RequestedFile::Parts(fields.get_named(SEND_PARTS)?.to_vec())),
     }
 }
 
@@ -53,11 +53,11 @@ pub fn requested_file(fields: &Fields) -> Option<Named> {
 pub fn send(
     ex: &mut Exchange,
     roots: &[Arc<str>],
-    named: &Named,
+    named: &RequestedFile,
 ) -> Result<Step<'static>, FaultReport> {
     let (path, fate) = match named {
-        Named::Whole { path, fate } => (path, *fate),
-        Named::Parts(value) => return Ok(Step::SendParts(parts::parse(ex, roots, value)?)),
+        RequestedFile::Whole { path, fate } => (path, *fate),
+        RequestedFile::Parts(value) => return Ok(Step::SendParts(parts::parse(ex, roots, value)?)),
     };
     let place = place_within(ex, roots, path)?;
     let status = ex.response.status;

@@ -12,14 +12,14 @@ use super::memory::MemoryShutdown;
 /// A handle to a connection with another owner. It does not keep the connection open, and does
 /// nothing once the owner has closed it.
 #[derive(Clone, Debug)]
-pub struct ShutdownHandle(Target);
+pub struct ShutdownHandle(ShutdownTarget);
 
 /// The owner's half of [`ShutdownHandle`].
 #[derive(Debug)]
-pub(super) struct ShutdownCell(Target);
+pub(super) struct ShutdownCell(ShutdownTarget);
 
 #[derive(Clone, Debug)]
-enum Target {
+enum ShutdownTarget {
     Fd(Rc<Cell<RawFd>>),
     // Boxed, because every connection has two of these.
     Memory(Box<MemoryShutdown>),
@@ -31,8 +31,8 @@ impl ShutdownHandle {
     /// Shuts the connection down in the given direction. Returns true if it was still open.
     pub fn shut_down(&self, how: ShutdownHow) -> bool {
         let fd = match &self.0 {
-            Target::Fd(fd) => fd.get(),
-            Target::Memory(end) => return end.shut_down(how),
+            ShutdownTarget::Fd(fd) => fd.get(),
+            ShutdownTarget::Memory(end) => return end.shut_down(how),
         };
         if fd == CLOSED {
             return false;
@@ -56,14 +56,14 @@ impl ShutdownHandle {
     /// was shut down.
     pub fn shut_down_idle(&self) -> bool {
         let is_idle = match &self.0 {
-            Target::Fd(fd) if fd.get() == CLOSED => return false,
-            Target::Fd(fd) => {
+            ShutdownTarget::Fd(fd) if fd.get() == CLOSED => return false,
+            ShutdownTarget::Fd(fd) => {
                 // SAFETY: as in `shut_down`.
                 let socket = unsafe { BorrowedFd::borrow_raw(fd.get()) };
                 let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
                 !matches!(recv(socket, &mut [0; 1], flags), Ok((1.., _)))
             }
-            Target::Memory(end) => !end.has_unread(),
+            ShutdownTarget::Memory(end) => !end.has_unread(),
         };
         is_idle && self.shut_down(ShutdownHow::Read)
     }
@@ -71,11 +71,11 @@ impl ShutdownHandle {
 
 impl ShutdownCell {
     pub(super) fn of_fd(fd: RawFd) -> Self {
-        ShutdownCell(Target::Fd(Rc::new(Cell::new(fd))))
+        ShutdownCell(ShutdownTarget::Fd(Rc::new(Cell::new(fd))))
     }
 
     pub(super) fn of_memory(end: MemoryShutdown) -> Self {
-        ShutdownCell(Target::Memory(Box::new(end)))
+        ShutdownCell(ShutdownTarget::Memory(Box::new(end)))
     }
 
     pub(super) fn shutdown_handle(&self) -> ShutdownHandle {
@@ -85,7 +85,7 @@ impl ShutdownCell {
 
 impl Drop for ShutdownCell {
     fn drop(&mut self) {
-        if let Target::Fd(fd) = &self.0 {
+        if let ShutdownTarget::Fd(fd) = &self.0 {
             fd.set(CLOSED);
         }
     }

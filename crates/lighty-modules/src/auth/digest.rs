@@ -149,15 +149,15 @@ impl DigestCredentials {
 }
 
 /// Names and values of the parameters in the order of the field.
-struct Parameters<'a>(Vec<(&'a [u8], Value<'a>)>);
+struct Parameters<'a>(Vec<(&'a [u8], ParameterValue<'a>)>);
 
 #[derive(Clone, Copy)]
-struct Value<'a> {
+struct ParameterValue<'a> {
     inner: &'a [u8],
     quoted: bool,
 }
 
-impl Value<'_> {
+impl ParameterValue<'_> {
     fn text(&self) -> Cow<'_, [u8]> {
         if self.quoted { quoted::unescape(self.inner) } else { Cow::Borrowed(self.inner) }
     }
@@ -166,7 +166,7 @@ impl Value<'_> {
 impl<'a> Parameters<'a> {
     /// `#auth-param`: RFC 9110 section 11.2.
     fn parse(text: &'a [u8]) -> Result<Self, &'static str> {
-        let mut all: Vec<(&[u8], Value<'_>)> = Vec::with_capacity(12);
+        let mut all: Vec<(&[u8], ParameterValue<'_>)> = Vec::with_capacity(12);
         let mut rest = text;
         loop {
             let skip = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b',')).count();
@@ -191,12 +191,12 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    fn get(&self, name: &[u8]) -> Option<&Value<'a>> {
+    fn get(&self, name: &[u8]) -> Option<&ParameterValue<'a>> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     fn find(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        self.get(name).map(Value::text)
+        self.get(name).map(ParameterValue::text)
     }
 
     fn need(&self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
@@ -234,17 +234,17 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'*' | b'-' | b'_')
 }
 
-fn split_value(text: &[u8]) -> Result<(Value<'_>, &[u8]), &'static str> {
+fn split_value(text: &[u8]) -> Result<(ParameterValue<'_>, &[u8]), &'static str> {
     if let Some(string) = text.strip_prefix(b"\"") {
         let (inner, behind) = quoted::split(string).ok_or("a quote is not closed")?;
-        return Ok((Value { inner, quoted: true }, behind));
+        return Ok((ParameterValue { inner, quoted: true }, behind));
     }
     let end = text.iter().position(|byte| matches!(byte, b',' | b' ' | b'\t' | b'"'));
     let (inner, behind) = text.split_at(end.unwrap_or(text.len()));
     if inner.is_empty() {
         return Err(NO_PARAMETER);
     }
-    Ok((Value { inner, quoted: false }, behind))
+    Ok((ParameterValue { inner, quoted: false }, behind))
 }
 
 fn decode_extended(text: &[u8]) -> Option<Vec<u8>> {

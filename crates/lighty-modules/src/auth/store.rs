@@ -34,14 +34,14 @@ pub(super) struct Store<T> {
     pub(super) path: Arc<str>,
     parse: fn(&Self, &[u8]) -> Parsed<T>,
     pub(super) kind: super::users::Kind,
-    state: Mutex<State<T>>,
+    state: Mutex<StoreState<T>>,
     /// Held while the file is read: one reader at a time.
     reading: Mutex<()>,
     /// Held by the request that triggers the read: others wait without a thread.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
-struct State<T> {
+struct StoreState<T> {
     checked_ms: u64,
     stamp: Option<Stamp>,
     sum: [u8; 16],
@@ -63,7 +63,7 @@ impl<T> Store<T> {
         kind: super::users::Kind,
         parse: fn(&Self, &[u8]) -> Parsed<T>,
     ) -> Self {
-        let state = State { checked_ms: 0, stamp: None, sum: [0; 16], loaded: None };
+        let state = StoreState { checked_ms: 0, stamp: None, sum: [0; 16], loaded: None };
         Self {
             path,
             parse,

@@ -19,11 +19,11 @@ pub(super) type Key = [u8; 32];
 /// The cache.
 pub(super) struct Verified {
     secret: [u8; 32],
-    entries: Mutex<HashMap<Key, Entry, foldhash::fast::RandomState>>,
+    entries: Mutex<HashMap<Key, VerifiedEntry, foldhash::fast::RandomState>>,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct VerifiedEntry {
     generation: u64,
     made_ms: u64,
 }
@@ -65,7 +65,7 @@ impl Verified {
         {
             entries.remove(&any);
         }
-        entries.insert(key, Entry { generation, made_ms: now_ms });
+        entries.insert(key, VerifiedEntry { generation, made_ms: now_ms });
     }
 }
 

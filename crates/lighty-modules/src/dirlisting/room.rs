@@ -15,10 +15,10 @@ pub(super) const PART_OF_LIMIT: u64 = 4;
 
 /// Shared by the module's instances.
 #[derive(Clone, Debug, Default)]
-pub struct Listings(Arc<Shared>);
+pub struct Listings(Arc<ListingsState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ListingsState {
     making: Permits,
     /// A listing was made.
     left: Notify,
@@ -29,7 +29,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Turn {
     permit: Option<Permit>,
-    shared: Arc<Shared>,
+    shared: Arc<ListingsState>,
 }
 
 /// Memory held by a listing, in bytes.

@@ -29,7 +29,7 @@ const SLICE_SLACK_BYTES: usize = 4096;
 pub(super) struct Listing {
     rendering: Rendering,
     source: Source,
-    state: State,
+    state: ListingState,
     rows: u64,
     slices: u32,
     /// The pending yield.
@@ -37,7 +37,7 @@ pub(super) struct Listing {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ListingState {
     Head,
     Rows,
     Ended,
@@ -72,7 +72,7 @@ impl Listing {
     }
 
     fn new(rendering: Rendering, source: Source) -> Self {
-        Self { rendering, source, state: State::Head, rows: 0, slices: 0, turn: None }
+        Self { rendering, source, state: ListingState::Head, rows: 0, slices: 0, turn: None }
     }
 
     /// Yields to other connections. Waking the own task is not enough: the loop would run it many
@@ -90,8 +90,8 @@ impl Listing {
 
     /// Fills `out` up to a slice; `Ready(Ok(true))` at the end of the listing.
     fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<io::Result<bool>> {
-        if self.state == State::Head {
-            self.state = State::Rows;
+        if self.state == ListingState::Head {
+            self.state = ListingState::Rows;
             self.rendering.head(out);
         }
         while out.len() < SLICE_BYTES {
@@ -121,7 +121,7 @@ impl Listing {
 
 impl BodyStream for Listing {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
-        if self.state == State::Ended {
+        if self.state == ListingState::Ended {
             return Poll::Ready(None);
         }
         std::task::ready!(self.poll_turn(cx));
@@ -130,11 +130,11 @@ impl BodyStream for Listing {
             Poll::Pending if out.is_empty() => return Poll::Pending,
             Poll::Pending | Poll::Ready(Ok(false)) => {}
             Poll::Ready(Ok(true)) => {
-                self.state = State::Ended;
+                self.state = ListingState::Ended;
                 self.rendering.tail(&mut out);
             }
             Poll::Ready(Err(error)) => {
-                self.state = State::Ended;
+                self.state = ListingState::Ended;
                 return Poll::Ready(Some(Err(error.into())));
             }
         }

@@ -277,9 +277,9 @@ impl Maker {
 type Piece = io::Result<Option<Vec<u8>>>;
 
 /// The body of an archive.
-pub(super) struct Archive(State);
+pub(super) struct Archive(ArchiveState);
 
-enum State {
+enum ArchiveState {
     Idle(Box<Maker>),
     Busy(Pin<Box<dyn Future<Output = (Box<Maker>, Piece)>>>),
     Ended,
@@ -294,30 +294,30 @@ impl Archive {
     ) -> Self {
         let (sending, writer) = (None, Writer::default());
         let maker = Maker { machine, settings, root, members, sending, writer, is_finished: false };
-        Self(State::Idle(Box::new(maker)))
+        Self(ArchiveState::Idle(Box::new(maker)))
     }
 }
 
 impl BodyStream for Archive {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         loop {
-            match std::mem::replace(&mut self.0, State::Ended) {
-                State::Ended => return Poll::Ready(None),
-                State::Idle(mut maker) => {
-                    self.0 = State::Busy(Box::pin(async move {
+            match std::mem::replace(&mut self.0, ArchiveState::Ended) {
+                ArchiveState::Ended => return Poll::Ready(None),
+                ArchiveState::Idle(mut maker) => {
+                    self.0 = ArchiveState::Busy(Box::pin(async move {
                         // Reads of cached files never wait, so yield to other connections.
                         tokio::task::yield_now().await;
                         let piece = maker.next().await;
                         (maker, piece)
                     }));
                 }
-                State::Busy(mut making) => match making.as_mut().poll(cx) {
+                ArchiveState::Busy(mut making) => match making.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.0 = State::Busy(making);
+                        self.0 = ArchiveState::Busy(making);
                         return Poll::Pending;
                     }
                     Poll::Ready((maker, Ok(Some(piece)))) => {
-                        self.0 = State::Idle(maker);
+                        self.0 = ArchiveState::Idle(maker);
                         return Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from(piece)))));
                     }
                     Poll::Ready((_, Ok(None))) => return Poll::Ready(None),

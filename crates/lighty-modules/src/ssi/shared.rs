@@ -144,9 +144,9 @@ impl PageState {
     }
 
     /// Makes pages report only size and time while the guard is held.
-    pub(super) fn look(self: &Rc<Self>) -> Look {
+    pub(super) fn look(self: &Rc<Self>) -> PageLook {
         self.only_looks.set(true);
-        Look(Rc::clone(self))
+        PageLook(Rc::clone(self))
     }
 
     pub(super) fn only_looks(&self) -> bool {
@@ -188,9 +188,9 @@ impl Drop for DepthGuard {
 }
 
 /// Guard of [`PageState::look`].
-pub(super) struct Look(Rc<PageState>);
+pub(super) struct PageLook(Rc<PageState>);
 
-impl Drop for Look {
+impl Drop for PageLook {
     fn drop(&mut self) {
         self.0.only_looks.set(false);
     }

@@ -21,7 +21,7 @@ const MEAN_S: i64 = 10;
 
 /// Source of a line's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ChartKind {
     /// Events per second.
     Rate,
     /// The level at the end of the second.
@@ -34,12 +34,12 @@ enum Kind {
 struct Line(&'static str, &'static str, fn(&Second) -> f64);
 
 /// A chart: heading, kind of its values, format of a value, lines.
-struct Chart(&'static str, Kind, fn(f64) -> String, &'static [Line]);
+struct Chart(&'static str, ChartKind, fn(f64) -> String, &'static [Line]);
 
 const CHARTS: [Chart; 4] = [
     Chart(
         "Responses per second",
-        Kind::Rate,
+        ChartKind::Rate,
         count,
         &[
             Line("first", "below 400", |second| {
@@ -51,7 +51,7 @@ const CHARTS: [Chart; 4] = [
     ),
     Chart(
         "Duration",
-        Kind::Duration,
+        ChartKind::Duration,
         millis,
         &[
             Line("first", "50 %", |second| second.p50_us as f64),
@@ -60,11 +60,16 @@ const CHARTS: [Chart; 4] = [
     ),
     Chart(
         "Sent per second",
-        Kind::Rate,
+        ChartKind::Rate,
         size,
         &[Line("first", "", |second| second.bytes_out as f64)],
     ),
-    Chart("Connections", Kind::Level, count, &[Line("first", "open", |second| second.open as f64)]),
+    Chart(
+        "Connections",
+        ChartKind::Level,
+        count,
+        &[Line("first", "open", |second| second.open as f64)],
+    ),
 ];
 
 fn count(value: f64) -> String {
@@ -90,12 +95,12 @@ pub(super) fn svg(history: &[Second]) -> String {
 }
 
 /// Returns a line's points: time and value.
-fn values(history: &[Second], kind: Kind, value: fn(&Second) -> f64) -> Vec<(i64, f64)> {
+fn values(history: &[Second], kind: ChartKind, value: fn(&Second) -> f64) -> Vec<(i64, f64)> {
     let all = history.iter().map(|second| (second.at_s, value(second)));
     match kind {
-        Kind::Level => all.collect(),
-        Kind::Duration => all.filter(|(_, value)| *value > 0.0).collect(),
-        Kind::Rate => {
+        ChartKind::Level => all.collect(),
+        ChartKind::Duration => all.filter(|(_, value)| *value > 0.0).collect(),
+        ChartKind::Rate => {
             let requests: u64 = history.iter().map(|second| second.requests).sum();
             match requests as f64 / (history.len().max(1) as f64) < FEW_PER_S {
                 true => means(&all.collect::<Vec<_>>()),
@@ -197,17 +202,20 @@ mod tests {
     fn few_requests_are_a_line_and_no_block() {
         let history: Vec<Second> =
             (0..60).map(|at_s| second(at_s, u64::from(at_s % 2 == 0))).collect();
-        let rates = values(&history, Kind::Rate, |second| second.requests as f64);
+        let rates = values(&history, ChartKind::Rate, |second| second.requests as f64);
         assert!(rates[20..].iter().all(|(_, rate)| (*rate - 0.5).abs() < 1e-9), "{rates:?}");
         let many: Vec<Second> =
             (0..60).map(|at_s| second(at_s, 100 * u64::from(at_s % 2 == 0))).collect();
-        let rates = values(&many, Kind::Rate, |second| second.requests as f64);
+        let rates = values(&many, ChartKind::Rate, |second| second.requests as f64);
         assert_eq!((rates[20].1, rates[21].1), (100.0, 0.0));
     }
 
     #[test]
     fn seconds_without_requests_have_no_duration() {
         let history = [Second { p50_us: 7, ..second(1, 1) }, second(2, 0)];
-        assert_eq!(values(&history, Kind::Duration, |second| second.p50_us as f64), [(1, 7.0)]);
+        assert_eq!(
+            values(&history, ChartKind::Duration, |second| second.p50_us as f64),
+            [(1, 7.0)]
+        );
     }
 }

@@ -55,7 +55,7 @@ const WARNING_INTERVAL_S: i64 = 60;
 pub(super) struct Exporter {
     options: Arc<CollectorOptions>,
     queue: SyncSender<SpanRecord>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     /// Dropping it ends the thread's pause.
     _alive: mpsc::Sender<Infallible>,
 }
@@ -77,18 +77,18 @@ impl Exporter {
 
 /// The exporters of all workers, and their counters. Clones share them.
 #[derive(Clone, Default)]
-pub struct Exporters(Arc<Shared>);
+pub struct Exporters(Arc<ExportersState>);
 
 #[derive(Default)]
-struct Shared {
+struct ExportersState {
     known: Mutex<Vec<Weak<Exporter>>>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     running: Arc<Running>,
 }
 
 /// Counts of exported and dropped spans, and of failures.
 #[derive(Default)]
-struct Counts {
+struct SpanCounts {
     exported: AtomicU64,
     dropped: AtomicU64,
     /// Failed requests to collectors.
@@ -184,7 +184,7 @@ impl Drop for ThreadGuard {
 /// State of the thread.
 struct Sender {
     options: Arc<CollectorOptions>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     log: Log,
     warned_s: Option<i64>,
     /// Disconnects when no worker uses the collector any more.

@@ -21,7 +21,7 @@ const ERROR: u8 = 2;
 /// Renders an `ExportTraceServiceRequest`.
 pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
-    let mut attributes = Attributes::default();
+    let mut attributes = OtlpAttributes::default();
     attributes.push("service.name", AttributeValue::Text((&*options.service).into()));
     attributes.text("service.version", version);
     let spans = records.iter().flat_map(|record| {
@@ -33,7 +33,7 @@ pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec
     let scope_spans =
         ScopeSpans { scope: Scope { name: "lighty", version }, spans: spans.collect() };
     let resource_spans =
-        ResourceSpans { resource: Resource { attributes }, scope_spans: [scope_spans] };
+        ResourceSpans { resource: OtlpResource { attributes }, scope_spans: [scope_spans] };
     let mut out = Vec::with_capacity(records.len() * 1024);
     json::push(&ExportRequest { resource_spans: [resource_spans] }, &mut out);
     out
@@ -49,13 +49,13 @@ struct ExportRequest<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceSpans<'a> {
-    resource: Resource<'a>,
+    resource: OtlpResource<'a>,
     scope_spans: [ScopeSpans<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Resource<'a> {
-    attributes: Attributes<'a>,
+struct OtlpResource<'a> {
+    attributes: OtlpAttributes<'a>,
 }
 
 #[derive(Serialize)]
@@ -86,8 +86,8 @@ struct Span<'a> {
     #[serde(serialize_with = "span_id", skip_serializing_if = "is_zero")]
     parent_span_id: u64,
     name: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Attributes::is_empty")]
-    attributes: Attributes<'a>,
+    #[serde(skip_serializing_if = "OtlpAttributes::is_empty")]
+    attributes: OtlpAttributes<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<SpanStatus<'a>>,
 }
@@ -100,7 +100,7 @@ struct SpanStatus<'a> {
 
 #[derive(Default, Serialize)]
 #[serde(transparent)]
-struct Attributes<'a>(Vec<Attribute<'a>>);
+struct OtlpAttributes<'a>(Vec<Attribute<'a>>);
 
 #[derive(Serialize)]
 struct Attribute<'a> {
@@ -139,7 +139,7 @@ fn is_zero(id: &u64) -> bool {
     *id == 0
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> OtlpAttributes<'a> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -194,8 +194,8 @@ fn server_span(record: &SpanRecord) -> Span<'_> {
     }
 }
 
-fn server_attributes(record: &SpanRecord) -> Attributes<'_> {
-    let mut attributes = Attributes::default();
+fn server_attributes(record: &SpanRecord) -> OtlpAttributes<'_> {
+    let mut attributes = OtlpAttributes::default();
     attributes.text("http.request.method", record.method.unwrap_or("_OTHER"));
     attributes.number("http.response.status_code", record.status.into());
     attributes.number("http.response.body.size", record.body_bytes_out);
@@ -255,8 +255,8 @@ fn client_attributes<'a>(
     record: &'a SpanRecord,
     call: &'a BackendCall,
     resend: u64,
-) -> Attributes<'a> {
-    let mut attributes = Attributes::default();
+) -> OtlpAttributes<'a> {
+    let mut attributes = OtlpAttributes::default();
     attributes.text("http.request.method", record.method.unwrap_or("_OTHER"));
     if let Some(status) = call.status {
         attributes.number("http.response.status_code", status.into());
@@ -299,7 +299,7 @@ fn part_span<'a>(record: &'a SpanRecord, part: &'a Part) -> Span<'a> {
         end_us: part.end_us,
         parent_span_id: record.span.span_id,
         name: part.name.into(),
-        attributes: Attributes::default(),
+        attributes: OtlpAttributes::default(),
         status: None,
     }
 }

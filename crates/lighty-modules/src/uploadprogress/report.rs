@@ -4,14 +4,14 @@ use lighty_core::{Response, json};
 use lighty_http::{Known, Status};
 use serde::Serialize;
 
-use super::table::{Outcome, State};
+use super::table::{Outcome, UploadState};
 
 pub(super) const SCRIPT: &str = "text/javascript";
 pub(super) const JSON: &str = "application/json";
 
 /// Fields that forbid caching for every generation of caches. The date is in the past (lighttpd
 /// 1.5, mod_uploadprogress).
-pub(super) fn fill(state: &State, is_json: bool, response: &mut Response) {
+pub(super) fn fill(state: &UploadState, is_json: bool, response: &mut Response) {
     let (media_type, text) = match is_json {
         true => (JSON, as_json(state)),
         false => (SCRIPT, as_script(state).into_bytes()),
@@ -25,17 +25,17 @@ pub(super) fn fill(state: &State, is_json: bool, response: &mut Response) {
 }
 
 /// The JavaScript expression of lighttpd 1.5, to the letter.
-fn as_script(state: &State) -> String {
+fn as_script(state: &UploadState) -> String {
     let members = match state {
-        State::Starting => "'state' : 'starting' ".to_owned(),
-        State::Uploading { received, size } => {
+        UploadState::Starting => "'state' : 'starting' ".to_owned(),
+        UploadState::Uploading { received, size } => {
             let size = size.unwrap_or(0);
             format!("'state' : 'uploading', 'received' : {received}, 'size' : {size}")
         }
-        State::Ended(Outcome::Done { received }) => {
+        UploadState::Ended(Outcome::Done { received }) => {
             format!("'state' : 'done', 'size' : {received}")
         }
-        State::Ended(Outcome::Failed(status)) => {
+        UploadState::Ended(Outcome::Failed(status)) => {
             format!("'state' : 'error', 'status' : {status}")
         }
     };
@@ -52,12 +52,14 @@ enum Progress {
     Error { status: u16 },
 }
 
-fn as_json(state: &State) -> Vec<u8> {
+fn as_json(state: &UploadState) -> Vec<u8> {
     let progress = match *state {
-        State::Starting => Progress::Starting,
-        State::Uploading { received, size } => Progress::Uploading { received, size },
-        State::Ended(Outcome::Done { received }) => Progress::Done { received, size: received },
-        State::Ended(Outcome::Failed(status)) => Progress::Error { status },
+        UploadState::Starting => Progress::Starting,
+        UploadState::Uploading { received, size } => Progress::Uploading { received, size },
+        UploadState::Ended(Outcome::Done { received }) => {
+            Progress::Done { received, size: received }
+        }
+        UploadState::Ended(Outcome::Failed(status)) => Progress::Error { status },
     };
     let mut out = Vec::new();
     json::push(&progress, &mut out);
@@ -69,12 +71,12 @@ fn as_json(state: &State) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const STATES: [State; 5] = [
-        State::Starting,
-        State::Uploading { received: 131_072, size: Some(600_000) },
-        State::Ended(Outcome::Done { received: 600_000 }),
-        State::Ended(Outcome::Failed(413)),
-        State::Uploading { received: 1, size: None },
+    const STATES: [UploadState; 5] = [
+        UploadState::Starting,
+        UploadState::Uploading { received: 131_072, size: Some(600_000) },
+        UploadState::Ended(Outcome::Done { received: 600_000 }),
+        UploadState::Ended(Outcome::Failed(413)),
+        UploadState::Uploading { received: 1, size: None },
     ];
 
     #[test]

@@ -75,7 +75,7 @@ pub(super) enum Outcome {
 
 /// State of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum UploadState {
     /// The id is unknown (so far).
     Starting,
     Uploading {
@@ -140,13 +140,13 @@ impl Table {
         }
     }
 
-    pub(super) fn state(&self, id: u128) -> State {
+    pub(super) fn state(&self, id: u128) -> UploadState {
         match self.uploads.get(&id) {
-            None => State::Starting,
+            None => UploadState::Starting,
             Some(Upload::Running { meter, size }) => {
-                State::Uploading { received: meter.received(), size: *size }
+                UploadState::Uploading { received: meter.received(), size: *size }
             }
-            Some(Upload::Ended { outcome, .. }) => State::Ended(*outcome),
+            Some(Upload::Ended { outcome, .. }) => UploadState::Ended(*outcome),
         }
     }
 
@@ -181,15 +181,15 @@ mod tests {
     #[test]
     fn an_upload_starts_runs_ends_and_is_forgotten() {
         let mut table = Table::default();
-        assert_eq!(table.state(1), State::Starting);
+        assert_eq!(table.state(1), UploadState::Starting);
         let meter = begin(&mut table, 1, 9).expect("room");
-        assert_eq!(table.state(1), State::Uploading { received: 0, size: Some(9) });
+        assert_eq!(table.state(1), UploadState::Uploading { received: 0, size: Some(9) });
         table.end(1, &meter, DONE, 1000);
-        assert_eq!(table.state(1), State::Ended(DONE));
+        assert_eq!(table.state(1), UploadState::Ended(DONE));
         table.expire(999);
-        assert_eq!(table.state(1), State::Ended(DONE));
+        assert_eq!(table.state(1), UploadState::Ended(DONE));
         table.expire(1000);
-        assert_eq!(table.state(1), State::Starting);
+        assert_eq!(table.state(1), UploadState::Starting);
         assert!(table.uploads.is_empty() && table.ended.is_empty());
     }
 
@@ -201,9 +201,12 @@ mod tests {
         table.end(2, &meters[2], DONE, 500);
         table.end(1, &meters[1], DONE, 400);
         assert!(begin(&mut table, 4, 4).is_ok());
-        assert_eq!((table.state(1), table.state(2)), (State::Starting, State::Ended(DONE)));
+        assert_eq!(
+            (table.state(1), table.state(2)),
+            (UploadState::Starting, UploadState::Ended(DONE))
+        );
         table.refuse(5, Outcome::Failed(413), 600, 4);
-        assert_eq!(table.state(5), State::Ended(Outcome::Failed(413)));
+        assert_eq!(table.state(5), UploadState::Ended(Outcome::Failed(413)));
         assert_eq!((table.uploads.len(), table.ended.len()), (4, 1));
         table.expire(u64::MAX);
         assert_eq!(table.uploads.len(), 3);
@@ -216,11 +219,11 @@ mod tests {
         let second = begin(&mut table, 1, 2).expect("room");
         table.end(1, &first, DONE, 100);
         table.refuse(1, Outcome::Failed(413), 100, 2);
-        assert!(matches!(table.state(1), State::Uploading { .. }));
+        assert!(matches!(table.state(1), UploadState::Uploading { .. }));
         table.end(1, &second, DONE, 100);
-        assert_eq!(table.state(1), State::Ended(DONE));
+        assert_eq!(table.state(1), UploadState::Ended(DONE));
         begin(&mut table, 1, 2).expect("room");
         table.expire(u64::MAX);
-        assert!(matches!(table.state(1), State::Uploading { .. }));
+        assert!(matches!(table.state(1), UploadState::Uploading { .. }));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::io;
 
-use super::Options;
+use super::TopOptions;
 use super::keys::Key;
 use super::sample::Sample;
 use super::table::{Order, Row, Tone, View, arrange, bytes, micros, rows, tone};
@@ -72,7 +72,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &TopOptions) -> Self {
         let mut state = Self {
             url: lighty_fetch::without_credentials(&options.url),
             view: options.view,
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     fn state() -> State {
-        let mut state = State::new(&Options {
+        let mut state = State::new(&TopOptions {
             url: "http://u:p@a/s".to_owned(),
             view: View::Routes,
             sort: Some("requests".to_owned()),

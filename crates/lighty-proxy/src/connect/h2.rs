@@ -143,7 +143,7 @@ impl Link {
 
     /// Returns a stream as a connection of its own. If this connection is closed, the stream is
     /// refused.
-    fn begin(self: &Rc<Self>) -> (Stream, Ticket) {
+    fn begin(self: &Rc<Self>) -> (Stream, StreamTicket) {
         debug_assert!(self.is_closed.get() || self.has_room(), "{} streams", self.streams.get());
         self.streams.set(self.streams.get() + 1);
         self.requests_left.set(self.requests_left.get().saturating_sub(1));
@@ -157,7 +157,7 @@ impl Link {
             self.arrivals.borrow_mut().push(stream);
             self.wake();
         }
-        (Stream::from_memory(near), Ticket { link: Rc::clone(self), fate })
+        (Stream::from_memory(near), StreamTicket { link: Rc::clone(self), fate })
     }
 }
 
@@ -191,12 +191,12 @@ impl Fate {
 }
 
 /// A request's hold on its stream: without it the stream is cancelled.
-pub(crate) struct Ticket {
+pub(crate) struct StreamTicket {
     link: Rc<Link>,
     fate: Rc<Fate>,
 }
 
-impl Ticket {
+impl StreamTicket {
     /// Returns true if the backend has certainly not processed the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
@@ -228,7 +228,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for StreamTicket {
     fn drop(&mut self) {
         self.link.wake();
     }
@@ -309,7 +309,7 @@ impl Hub {
         dial: &Dial<'_>,
         pool: &PoolSpec,
         limit_ms: u64,
-    ) -> Result<(Stream, Ticket), DialFault> {
+    ) -> Result<(Stream, StreamTicket), DialFault> {
         let opened =
             timeout(Duration::from_millis(limit_ms), self.find_or_open(address, dial, pool));
         opened.await.unwrap_or_else(|_| Err(dial.too_late(limit_ms)))
@@ -320,7 +320,7 @@ impl Hub {
         address: &Arc<Address>,
         dial: &Dial<'_>,
         pool: &PoolSpec,
-    ) -> Result<(Stream, Ticket), DialFault> {
+    ) -> Result<(Stream, StreamTicket), DialFault> {
         loop {
             if let Some(link) = self.find(address.id) {
                 return Ok(link.begin());

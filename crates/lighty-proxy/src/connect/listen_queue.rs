@@ -88,7 +88,7 @@ struct Line {
     /// Sequence number of the last event.
     last: u64,
     /// Connections that may be waiting, in the order in which they were begun.
-    entries: VecDeque<Waiting>,
+    entries: VecDeque<LineEntry>,
     /// Connections that are open or being opened.
     open: u32,
     /// Open connections with a response: each occupies a process.
@@ -164,7 +164,7 @@ impl Default for Line {
 }
 
 /// A connection that may be waiting to be accepted.
-struct Waiting {
+struct LineEntry {
     begun: u64,
     /// When its handshake completed: sequence number and time.
     complete: Option<(u64, u64)>,
@@ -204,7 +204,7 @@ impl ListenQueue {
         line.mean_us = mean_us;
         line.open += 1;
         debug_assert!(line.entries.back().is_none_or(|last| last.begun < begun), "{begun}");
-        line.entries.push_back(Waiting { begun, complete: None });
+        line.entries.push_back(LineEntry { begun, complete: None });
         self.count(&line);
         // A connection becoming idle at the same time counts itself first and then checks the line:
         // one of the two sees the other.

@@ -13,7 +13,7 @@ use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
 
 use crate::connect::backlog::{Backlog, Call};
-use crate::connect::h2::{Ending, Ticket};
+use crate::connect::h2::{Ending, StreamTicket};
 use crate::connect::listen_queue::{MayIdle, Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
@@ -88,7 +88,7 @@ pub struct Connection {
     standing: Option<Standing>,
     pub stream: Rc<Stream>,
     /// Stream handle, if the connection is a stream of an HTTP/2 connection.
-    ticket: Option<Ticket>,
+    ticket: Option<StreamTicket>,
     pub permit: ConnPermit,
     /// Time when it was opened, in monotonic milliseconds.
     pub made_ms: u64,
@@ -122,13 +122,13 @@ impl Connection {
     }
 
     /// Adds the handle of a stream.
-    pub(crate) fn holding(self, ticket: Option<Ticket>) -> Self {
+    pub(crate) fn holding(self, ticket: Option<StreamTicket>) -> Self {
         Self { ticket, ..self }
     }
 
     /// Returns true if the backend has declared that it has not processed the request.
     pub(crate) fn is_refused(&self) -> bool {
-        self.ticket.as_ref().is_some_and(Ticket::is_refused)
+        self.ticket.as_ref().is_some_and(StreamTicket::is_refused)
     }
 
     /// For a stream, returns the bytes of the request's content that were written, while more of it
@@ -139,18 +139,18 @@ impl Connection {
 
     /// Returns true if it is a stream of a backend that accepts upgrades as extended CONNECT.
     pub(crate) fn takes_connect(&self) -> bool {
-        self.ticket.as_ref().is_some_and(Ticket::takes_upgrades)
+        self.ticket.as_ref().is_some_and(StreamTicket::takes_upgrades)
     }
 
     /// Returns its reset, if it is a stream and was reset.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        self.ticket.as_ref().and_then(Ticket::ending)
+        self.ticket.as_ref().and_then(StreamTicket::ending)
     }
 
     /// Returns the reason for the end of the underlying connection, if this is a stream and it has
     /// ended.
     pub(crate) fn why_died(&self) -> Option<String> {
-        self.ticket.as_ref().and_then(Ticket::why_died)
+        self.ticket.as_ref().and_then(StreamTicket::why_died)
     }
 
     /// Records a response. If its Keep-Alive field announces a timeout, the connection is closed

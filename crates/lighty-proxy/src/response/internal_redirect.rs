@@ -13,7 +13,7 @@ use crate::session::BackendResponse;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InternalRedirect {
     /// A file or parts of files: `X-Sendfile` and its like.
-    File(sendfile::Named),
+    File(sendfile::RequestedFile),
     /// A local URL; its response gets fields of this one (`X-Accel-Redirect`).
     Accelerate { target: Vec<u8> },
     /// The same request, rewritten: `X-Rewrite-URI`, `-Host`, `-Backend`.
@@ -176,7 +176,10 @@ mod tests {
         let rules =
             ResponseRules { sendfile_roots: Some(Arc::from([])), ..ResponseRules::default() };
         let file = |fate| {
-            Some(InternalRedirect::File(sendfile::Named::Whole { path: b"/a".to_vec(), fate }))
+            Some(InternalRedirect::File(sendfile::RequestedFile::Whole {
+                path: b"/a".to_vec(),
+                fate,
+            }))
         };
         for (name, fate) in [
             ("X-Sendfile", FileFate::Stays),

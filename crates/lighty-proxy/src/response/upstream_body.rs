@@ -44,7 +44,7 @@ const SPARE_BYTES: usize = 4 * 1024;
 /// is sent.
 pub(crate) struct UpstreamBody {
     /// `None` once the response is complete.
-    transfer: Option<Transfer>,
+    transfer: Option<BodyTransfer>,
     local: Rc<Local>,
     spec: std::sync::Arc<UpstreamSpec>,
     client: ClientHandle,
@@ -62,7 +62,7 @@ pub(crate) struct UpstreamBody {
 }
 
 /// A call in progress, with its connection and the rest of the request body.
-pub(crate) struct Transfer {
+pub(crate) struct BodyTransfer {
     pub call: Box<UpstreamCall>,
     pub connection: Connection,
     pub upload: ReplayableBody,
@@ -70,7 +70,7 @@ pub(crate) struct Transfer {
 
 impl UpstreamBody {
     /// Creates the body that follows the call's head.
-    pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, client: ClientHandle) -> Self {
+    pub(crate) fn new(mut transfer: BodyTransfer, local: &Rc<Local>, client: ClientHandle) -> Self {
         // The head's timeout ends here.
         transfer.call.moved();
         transfer.call.begin_body();
@@ -176,7 +176,7 @@ impl UpstreamBody {
     /// reusable.
     fn conclude(&mut self) {
         let Some(transfer) = self.transfer.take() else { return };
-        let Transfer { mut call, connection, upload } = transfer;
+        let BodyTransfer { mut call, connection, upload } = transfer;
         self.local.log_stderr(&connection.permit, &mut call);
         self.trailers = call.session.trailers().cloned().map(Box::new);
         let is_sent = upload.is_over() && call.has_sent_all();
@@ -246,7 +246,7 @@ impl UpstreamBody {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
         let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
-        let Transfer { call, connection, upload } = transfer;
+        let BodyTransfer { call, connection, upload } = transfer;
         let stream = &connection.stream;
         // A client that fails to send the rest of its body still gets the response.
         let pushed = call.push(stream, upload, &self.client, cx);
@@ -426,7 +426,7 @@ impl BodyStream for UpstreamBody {
     }
 
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Some(Transfer { call, connection, upload }) = &mut self.transfer {
+        if let Some(BodyTransfer { call, connection, upload }) = &mut self.transfer {
             let pushed = call.push(&connection.stream, upload, &self.client, cx);
             if let Err(fault) = pushed {
                 self.body_fault.get_or_insert(fault);

@@ -11,7 +11,7 @@ use crate::request::replayable_body::ReplayableBody;
 use crate::request::sticky;
 use crate::response::internal_redirect::{self, InternalRedirect};
 use crate::response::reply;
-use crate::response::upstream_body::{Transfer, UpstreamBody};
+use crate::response::upstream_body::{BodyTransfer, UpstreamBody};
 use crate::route::rules::StreamBody;
 use crate::serve::upstream_call::UpstreamCall;
 
@@ -34,14 +34,14 @@ impl Serving<'_> {
         }
         if self.route.is_authorizer() && call.response.status == Status::OK {
             reply::take_variables(self.ex, &call.response.fields);
-            let transfer = Transfer { call, connection, upload: ReplayableBody::none() };
+            let transfer = BodyTransfer { call, connection, upload: ReplayableBody::none() };
             // The body is meaningless, but reading it keeps the connection reusable.
             UpstreamBody::new(transfer, &self.local, None).discard();
             return Ok(Step::Next);
         }
         let redirect = internal_redirect::requested(&call.response, &self.route.response);
         if let Err(undecided) = reply::take_head(self.ex, &call, &self.route) {
-            let transfer = Transfer { call, connection, upload: ReplayableBody::none() };
+            let transfer = BodyTransfer { call, connection, upload: ReplayableBody::none() };
             UpstreamBody::new(transfer, &self.local, None).discard();
             self.ex.fail_saying(Fault::PatternLimit, &undecided.message);
             return Ok(Step::Answered);
@@ -54,7 +54,7 @@ impl Serving<'_> {
             return self.redirect_internally(redirect, upload, call, connection);
         }
         upload.forget();
-        let transfer = Transfer { call, connection, upload };
+        let transfer = BodyTransfer { call, connection, upload };
         let mut body = UpstreamBody::new(transfer, &self.local, self.ex.client.clone());
         if self.route.response.intercept_errors && self.ex.response.status.code() >= 400 {
             body.discard();
@@ -95,7 +95,7 @@ impl Serving<'_> {
             })?;
             upload = if was_sent { ReplayableBody::none() } else { ReplayableBody::default() };
         }
-        let transfer = Transfer { call, connection, upload };
+        let transfer = BodyTransfer { call, connection, upload };
         UpstreamBody::new(transfer, &self.local, None).discard();
         redirect.obey(self.ex, &self.route.response).map_err(|report| report.about(&backend))
     }

@@ -16,20 +16,20 @@ pub(crate) struct ClientTls {
     /// The user that the client's certificate names.
     user: Option<Box<[u8]>>,
     /// Client authentication in the handshake; `None` if a proxy terminated TLS.
-    shown: Option<Shown>,
+    shown: Option<ShownCertificate>,
     /// Microseconds of the handshake, if it was ours.
     pub(super) handshake_us: Option<u32>,
 }
 
 /// Client authentication that a handshake required.
-struct Shown {
+struct ShownCertificate {
     /// `None` if the server requested no certificate.
     options: Option<ClientAuthOptions>,
     /// Its certificate was verified.
     is_verified: bool,
 }
 
-impl Shown {
+impl ShownCertificate {
     /// Returns true if a handshake that required `wanted` would have had the same result.
     fn meets(&self, wanted: Option<&ClientAuthOptions>) -> bool {
         let Some(wanted) = wanted else { return true };
@@ -57,7 +57,7 @@ impl ClientTls {
         let user = certify(&info, auth, &mut variables);
         let options = info.policy.client_auth_options().cloned();
         let is_verified = info.client_verdict == Some(ClientVerdict::Verified);
-        let shown = Some(Shown { options, is_verified });
+        let shown = Some(ShownCertificate { options, is_verified });
         Self { variables: Rc::new(variables), user, shown, handshake_us: None }
     }
 

@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 
 /// Counts the accepting listeners of all workers. Clones share the count.
 #[derive(Clone, Default)]
-pub struct LiveListeners(Arc<Shared>);
+pub struct LiveListeners(Arc<LiveState>);
 
 #[derive(Default)]
-struct Shared {
+struct LiveState {
     ears: AtomicUsize,
     deaf: Notify,
     /// Index of a lost worker plus one; 0: none.

@@ -21,17 +21,17 @@ pub(super) fn load(
         wanted.extend(options);
     }
     wanted.dedup();
-    let load = Load { config, materials, before };
+    let load = BackendTlsLoad { config, materials, before };
     wanted.iter().filter_map(|options| load.of(options).err()).collect()
 }
 
-struct Load<'a> {
+struct BackendTlsLoad<'a> {
     config: &'a Config<Settings>,
     materials: &'a Materials,
     before: &'a Materials,
 }
 
-impl Load<'_> {
+impl BackendTlsLoad<'_> {
     fn of(&self, options: &ClientOptions) -> Result<(), (Option<Span>, String)> {
         if options.is_verified {
             self.authorities(options)?;

@@ -128,7 +128,7 @@ impl WorkerTls {
     /// Waits until a handshake may take an expensive step. Each turn of the event loop has one such
     /// step, in the order of arrival, so that other connections wait for one at most.
     pub(crate) async fn take_turn(&self) {
-        let _waiting = Waiting::begin(&self.waiting);
+        let _waiting = TurnWait::begin(&self.waiting);
         // It is never closed.
         let Ok(_turn) = self.turn.acquire().await else { return };
         tokio::task::yield_now().await;
@@ -141,16 +141,16 @@ impl WorkerTls {
 }
 
 /// Counts a handshake that waits.
-struct Waiting<'a>(&'a Cell<u32>);
+struct TurnWait<'a>(&'a Cell<u32>);
 
-impl<'a> Waiting<'a> {
+impl<'a> TurnWait<'a> {
     fn begin(count: &'a Cell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for TurnWait<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -21,10 +21,10 @@ pub(super) struct Tasks<'c, T> {
 
 /// Slots that were woken, and the waker of the connection's task.
 #[derive(Default)]
-struct Woken(Mutex<State>);
+struct Woken(Mutex<WokenState>);
 
 #[derive(Default)]
-struct State {
+struct WokenState {
     slots: Vec<u32>,
     is_woken: Vec<bool>,
     poller: Option<Waker>,
@@ -36,7 +36,7 @@ struct SlotWaker {
 }
 
 impl Woken {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WokenState> {
         // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

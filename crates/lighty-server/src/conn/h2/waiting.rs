@@ -24,10 +24,10 @@ use crate::worker::Worker;
 /// Sends the queue of a stream.
 pub(super) struct Waiting<'c> {
     conn: &'c Conn,
-    state: State<'c>,
+    state: WaitingState<'c>,
 }
 
-enum State<'c> {
+enum WaitingState<'c> {
     /// There is no window; the stream's state is packed.
     Away(Box<AwayH2>),
     /// There is a window, or there was one.
@@ -51,8 +51,8 @@ impl<'c> Waiting<'c> {
         let loading = ResponseLoading::default();
         let lacks_window = at.shared.borrow_mut().lacks_window(at.key);
         let state = match lacks_window {
-            true => State::Away(put_away(conn.worker(), at, h2, loading)),
-            false => State::Sending(Box::pin(send(conn, at, h2, loading))),
+            true => WaitingState::Away(put_away(conn.worker(), at, h2, loading)),
+            false => WaitingState::Sending(Box::pin(send(conn, at, h2, loading))),
         };
         Self { conn, state }
     }
@@ -64,27 +64,27 @@ impl Future for Waiting<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Step> {
         let worker = self.conn.worker();
         loop {
-            self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::Away(away) if !away.may_go_on(cx) => {
-                    self.state = State::Away(away);
+            self.state = match std::mem::replace(&mut self.state, WaitingState::Over) {
+                WaitingState::Away(away) if !away.may_go_on(cx) => {
+                    self.state = WaitingState::Away(away);
                     return Poll::Pending;
                 }
-                State::Away(away) => {
+                WaitingState::Away(away) => {
                     let mut h2 = worker.acquire_h2();
                     let (at, loading) = h2.take_back(*away);
-                    State::Sending(Box::pin(send(self.conn, at, h2, loading)))
+                    WaitingState::Sending(Box::pin(send(self.conn, at, h2, loading)))
                 }
-                State::Sending(mut sending) => match sending.as_mut().poll(cx) {
+                WaitingState::Sending(mut sending) => match sending.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.state = State::Sending(sending);
+                        self.state = WaitingState::Sending(sending);
                         return Poll::Pending;
                     }
                     Poll::Ready(Sent::Step(step)) => return Poll::Ready(step),
                     Poll::Ready(Sent::NoWindow(at, h2, loading)) => {
-                        State::Away(put_away(worker, at, h2, loading))
+                        WaitingState::Away(put_away(worker, at, h2, loading))
                     }
                 },
-                State::Over => return Poll::Pending,
+                WaitingState::Over => return Poll::Pending,
             };
         }
     }

@@ -13,9 +13,9 @@ use crate::status::facts::Facts;
 const STATES: [&str; 4] = ["up", "probing", "down", "drained"];
 
 /// A metric of a backend: name, kind, help text, value.
-type Figure = (&'static str, Kind, &'static str, fn(&BackendReport) -> f64);
+type BackendFigure = (&'static str, Kind, &'static str, fn(&BackendReport) -> f64);
 
-const FIGURES: [Figure; 6] = [
+const FIGURES: [BackendFigure; 6] = [
     ("lighty_backend_requests", Kind::Counter, "Requests sent to a backend.", |one| {
         one.requests as f64
     }),

@@ -16,6 +16,8 @@ fn cache_headers() {
         ("/style.css", Some("max-age=86400")),
         ("/account/", Some("no-store")),
         ("/none.png", None),
+        ("/assets/app.4f3a.js", Some("max-age=31536000")),
+        ("/assets/none.js", None),
     ] {
         let response = trial.get(HOST, target);
         assert_eq!(response.field("Cache-Control"), caching, "{target}: {response:?}");

@@ -64,6 +64,9 @@ const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 const AS_ROOT: &str = "the server and the programs that it starts run as root: set server.username to \
                        the name of another user";
 
+/// The same without a configuration.
+const COMMAND_AS_ROOT: &str = "the server runs as root: start it as another user";
+
 /// Time limit for the final log flush.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -74,8 +77,9 @@ pub struct Options {
     pub loader: Option<reload::Loader>,
     /// Ends the server after this time without a request or a new connection.
     pub idle_timeout: Option<Duration>,
-    /// Logs the URLs by which other machines reach listeners of every address.
-    pub announces_network: bool,
+    /// The configuration comes from a command line: messages name no directives, and the log has
+    /// the URLs by which other machines reach listeners of every address.
+    pub is_of_command_line: bool,
 }
 
 /// Starts the server and serves until it ends.
@@ -114,7 +118,10 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().for_each(|text| say(Level::Warning, text));
-    warn_of_rights(&global, missing_root, &say);
+    if privileges::is_root() {
+        say(Level::Warning, if options.is_of_command_line { COMMAND_AS_ROOT } else { AS_ROOT });
+    }
+    warn_of_root(&global, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
@@ -162,7 +169,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
 
 /// URLs by which other machines reach the server, if they are announced.
 fn network_urls(options: &Options, bound: &[Bound], config: &Config<Settings>) -> Vec<String> {
-    match options.announces_network {
+    match options.is_of_command_line {
         true => listeners::network_urls(bound, |name| tls::is_spoken_at(config, name)),
         false => Vec::new(),
     }
@@ -222,11 +229,8 @@ impl Running {
     }
 }
 
-/// Warns of a process with more privileges than it should have, or too few to serve its files.
-fn warn_of_rights(global: &Settings, missing_root: Option<String>, say: &dyn Fn(Level, &str)) {
-    if privileges::is_root() {
-        say(Level::Warning, AS_ROOT);
-    }
+/// Warns of a document root that is missing, or that the server may not enter.
+fn warn_of_root(global: &Settings, missing_root: Option<String>, say: &dyn Fn(Level, &str)) {
     if let Some(why) = missing_root {
         return say(Level::Warning, &why);
     }

@@ -214,8 +214,8 @@ fn begin(
         .idle_timeout
         .filter(|limit_s| *limit_s > 0)
         .map(|limit_s| Duration::from_secs(limit_s.into()));
-    let announces_network = matches!(cli.command, Some(Command::Serve(_) | Command::Proxy { .. }));
-    let options = boot::Options { loader, idle_timeout, announces_network };
+    let is_of_command_line = matches!(cli.command, Some(Command::Serve(_) | Command::Proxy { .. }));
+    let options = boot::Options { loader, idle_timeout, is_of_command_line };
     boot::start(Arc::clone(&config), options).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));

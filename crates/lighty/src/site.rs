@@ -87,13 +87,11 @@ fn request_lines() -> String {
     format!("accesslog.filename = \"/dev/stderr\"\naccesslog.format = \"{TERMINAL_FORMAT}\"\n")
 }
 
-/// Fields that let a browser's script of another site read a response (Fetch Standard, section 3.2,
-/// "CORS protocol").
-const CORS: &str = r#"setenv.add-response-header = (
-    "Access-Control-Allow-Origin"  => "*",
-    "Access-Control-Allow-Methods" => "GET, HEAD, OPTIONS",
-    "Access-Control-Allow-Headers" => "*"
-)
+/// Lets scripts of all sites read responses, and preflights pass before authentication. Scripts may
+/// send `Authorization`, but no method that changes files.
+const CORS: &str = r#"cors.allow-origin = ( "*" )
+cors.allow-headers = ( "*" )
+cors.expose-headers = ( "*" )
 "#;
 
 /// Accepts `PUT`, and no other method that changes files.

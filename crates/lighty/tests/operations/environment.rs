@@ -126,6 +126,10 @@ fn server_that_stays_root_says_so() {
     let server = lighty!().file("a", "x").config("server.username = \"nobody\"").start();
     server.await_log("serving");
     assert!(!server.log().contains(WARNING), "{}", server.log());
+    // A command without a configuration has no directive to set.
+    let server = lighty!().spawn(&["proxy", "--to", "127.0.0.1:1", "--from", "127.0.0.1:0"]);
+    server.await_log("the server runs as root: start it as another user");
+    assert!(!server.log().contains("server.username"), "{}", server.log());
 }
 
 #[test]

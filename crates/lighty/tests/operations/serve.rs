@@ -283,11 +283,31 @@ fn a_single_page_application_gets_every_url_that_is_no_file() {
 fn other_sites_may_read_where_that_is_asked_for() {
     let (_server, address) = serve(lighty!().file("a", "A"), "", &["--cors"]);
     assert_eq!(ask(address, "GET", "/a").field("Access-Control-Allow-Origin"), Some("*"));
-    let preflight = ask(address, "OPTIONS", "/a");
-    assert!(preflight.status < 300, "{preflight:?}");
-    assert_eq!(preflight.field("Access-Control-Allow-Headers"), Some("*"));
     let (_server, address) = serve(lighty!().file("a", "A"), "", &[]);
     assert_eq!(ask(address, "GET", "/a").field("Access-Control-Allow-Origin"), None);
+}
+
+#[test]
+fn preflight_of_other_site_needs_no_password_and_permits_no_upload() {
+    let flags = ["--cors", "--upload", "--user", "alice:secret"];
+    let (_server, address) = serve(lighty!().file("a", "A"), "", &flags);
+    let preflight = |method: &str| {
+        let mut client = Client::tcp(address);
+        client.send(format!(
+            "OPTIONS /a HTTP/1.1\r\nHost: a\r\nOrigin: https://b.example\r\n\
+             Access-Control-Request-Method: {method}\r\n\
+             Access-Control-Request-Headers: authorization\r\n\r\n"
+        ));
+        client.response()
+    };
+    let permitted = preflight("GET");
+    assert_eq!(permitted.status, 204, "{permitted:?}");
+    // Browsers do not take `*` for Authorization (Fetch Standard, "CORS non-wildcard request-header
+    // name").
+    assert_eq!(permitted.field("Access-Control-Allow-Headers"), Some("authorization"));
+    assert_eq!(preflight("PUT").status, 403);
+    let refused = ask(address, "GET", "/a");
+    assert_eq!((refused.status, refused.field("Access-Control-Allow-Origin")), (401, Some("*")));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod drive;
 mod error_throttle;
 mod filter;
 mod http;
+mod ranges;
 mod request;
 mod script_changes;
 mod scripts;

@@ -390,7 +390,7 @@ fn whole(entry: &Rc<CacheEntry>, size: u64) -> Body {
     }
 }
 
-fn range_applies(ex: &Exchange) -> bool {
+pub(crate) fn range_applies(ex: &Exchange) -> bool {
     ex.settings.core.range_requests
         && !refuses_ranges(ex)
         && ex.response.fields.get(Known::AcceptRanges) != Some(b"none")
@@ -399,7 +399,7 @@ fn range_applies(ex: &Exchange) -> bool {
 }
 
 #[inline(always)]
-fn refuses_ranges(ex: &Exchange) -> bool {
+pub(crate) fn refuses_ranges(ex: &Exchange) -> bool {
     // A part of a compressed file would be mistaken for a part of the uncompressed one.
     ex.response.fields.contains(Known::ContentEncoding)
         || ex.request.version == Version::Http10 && !ex.settings.server.http10_range

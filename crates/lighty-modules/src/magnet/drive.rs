@@ -17,7 +17,7 @@ use lighty_lua::{
 use super::request::{MagnetRequest, MagnetRequests};
 use super::script_changes::ScriptChanges;
 use super::settings::MagnetSettings;
-use super::{Magnet, Stage, body, calls, error_throttle};
+use super::{Magnet, Stage, body, calls, error_throttle, ranges};
 
 /// The highest status that a script may return.
 const STATUS_MAX: u16 = 999;
@@ -412,7 +412,7 @@ fn replace_status(ex: &mut Exchange, status: Status) {
 }
 
 /// Evaluates a request's conditions against the validators that a script has set (RFC 9110 section
-/// 13). Does nothing if there are none.
+/// 13), and its range against the file that a script responds with.
 fn meet_conditions(ex: &mut Exchange) {
     if !ex.request.method.is_some_and(Method::is_get_or_head) {
         return;
@@ -420,11 +420,12 @@ fn meet_conditions(ex: &mut Exchange) {
     // The operator's validators count.
     pipeline::conditions::meet(ex);
     if !ex.response.fields.contains_any(&[Known::ETag, Known::LastModified]) {
-        return;
+        let is_conditional = ex.request.fields.contains(Known::IfRange);
+        return ranges::offer(ex, !is_conditional);
     }
     let nothing = Validators { now: ex.machine.clock.unix_s(), ..Validators::default() };
     match pipeline::conditions::evaluate(ex, nothing) {
-        PreconditionOutcome::Proceed { .. } => {}
+        PreconditionOutcome::Proceed { ranges } => ranges::offer(ex, ranges),
         PreconditionOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.length_unsent = ex.response.body.known_length();

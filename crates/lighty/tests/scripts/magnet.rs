@@ -186,6 +186,48 @@ fn a_range_without_an_end_goes_to_the_end_of_the_file() {
 }
 
 #[test]
+fn file_of_script_is_served_in_ranges_and_text_is_not() {
+    let server = raw!(
+        r#"
+        local r = lighty.r
+        r.resp_header["ETag"] = r.req_header["X-Tag"]
+        r.resp_header["Content-Encoding"] = r.req_header["X-Coding"]
+        local file = { filename = r.req_header["X-File"], offset = tonumber(r.req_header["X-From"]) }
+        r.resp_body.set(r.req_header["X-File"] and { file } or "0123456789")
+        return tonumber(r.req_header["X-Status"] or 200)
+        "#
+    );
+    lighty_testkit::server::write_file(&server.root("a"), "0123456789");
+    let file = format!("X-File: {}\r\n", server.root("a").display());
+    let tag = "X-Tag: \"a\"\r\n";
+    for (fields, status, body, range) in [
+        ("Range: bytes=2-4\r\n".to_owned(), 206, "234", Some("bytes 2-4/10")),
+        ("Range: bytes=-2\r\n".to_owned(), 206, "89", Some("bytes 8-9/10")),
+        ("X-From: 5\r\nRange: bytes=1-2\r\n".to_owned(), 206, "67", Some("bytes 1-2/5")),
+        ("Range: bytes=a\r\n".to_owned(), 200, "0123456789", None),
+        ("X-Coding: br\r\nRange: bytes=2-4\r\n".to_owned(), 200, "0123456789", None),
+        ("X-Status: 403\r\nRange: bytes=2-4\r\n".to_owned(), 403, "0123456789", None),
+        // Without a validator nothing says that the part fits.
+        ("If-Range: \"a\"\r\nRange: bytes=2-4\r\n".to_owned(), 200, "0123456789", None),
+        (format!("{tag}If-Range: \"a\"\r\nRange: bytes=2-4\r\n"), 206, "234", Some("bytes 2-4/10")),
+        (format!("{tag}If-Range: \"b\"\r\nRange: bytes=2-4\r\n"), 200, "0123456789", None),
+    ] {
+        let response = server.get_with("/", &format!("{file}{fields}"));
+        assert_eq!((response.status, response.text()), (status, body), "{fields}");
+        assert_eq!(response.field("Content-Range"), range, "{fields}");
+    }
+    let long = "long ".repeat(100);
+    lighty_testkit::server::write_file(&server.root("b"), &long);
+    let several = format!("X-File: {}\r\nRange: bytes=0-0,400-\r\n", server.root("b").display());
+    assert_eq!(server.get_with("/", &several).text(), long, "several ranges are optional");
+    let response = server.get_with("/", &format!("{file}Range: bytes=10-\r\n"));
+    assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */10")));
+    assert_eq!(server.get_with("/", &file).field("Accept-Ranges"), Some("bytes"));
+    let text = server.get_with("/", "Range: bytes=2-4\r\n");
+    assert_eq!((text.status, text.field("Accept-Ranges")), (200, None));
+}
+
+#[test]
 fn a_script_gives_a_response_that_is_there_another_status() {
     let server = lighty!()
         .file("a.txt", "A")

@@ -68,6 +68,11 @@ impl CorsSettings {
         self.origins.is_any() && self.credentials
     }
 
+    /// True if the module sets the CORS fields of responses.
+    pub fn is_active(&self) -> bool {
+        !self.origins.is_none()
+    }
+
     /// The reason for refusing a preflight; `None` if it is allowed.
     fn objection(&self, request: &Fields) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

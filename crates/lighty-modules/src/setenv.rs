@@ -28,6 +28,11 @@ impl SetenvSettings {
         pairs.into_iter().any(|pairs| !pairs.is_empty())
     }
 
+    /// True if responses get a field of this name besides one that they have.
+    pub fn adds_to_response(&self, field: &str) -> bool {
+        self.add_response.iter().any(|(name, _)| name.eq_ignore_ascii_case(field))
+    }
+
     /// Returns the response's validators, in the order in which they are set.
     fn response_validators(&self) -> impl Iterator<Item = (Known, &str)> {
         let pairs = self.add_response.iter().chain(self.set_response.iter());

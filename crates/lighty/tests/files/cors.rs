@@ -228,6 +228,22 @@ fn pages_of_errors_follow_the_rules_of_the_url_that_failed() {
 }
 
 #[test]
+fn allowed_origin_that_setenv_adds_too_is_warned_of() {
+    let own = "cors.allow-origin = ( \"https://app.test\" )\n";
+    let added = "setenv.add-response-header = ( \"access-control-allow-origin\" => \"*\" )\n";
+    let inner = format!("{own}$HTTP[\"url\"] =^ \"/a/\" {{\n{added}}}\n");
+    let apart = format!("$HTTP[\"url\"] =^ \"/a/\" {{\n{own}}}\nelse {{\n{added}}}\n");
+    for (rules, is_warned_of) in
+        [(format!("{own}{added}"), true), (inner, true), (apart, false), (added.to_owned(), false)]
+    {
+        let (status, out, err) = site(&rules).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(status, 0, "{rules}: {out}{err}");
+        let is_named = err.contains("browsers refuse responses that have it twice");
+        assert_eq!(is_named, is_warned_of, "{rules}: {out}{err}");
+    }
+}
+
+#[test]
 fn rules_that_give_visitors_away_are_refused() {
     let all = "cors.allow-origin = ( \"*\" )\ncors.allow-credentials = \"enable\"\n";
     let inner = "cors.allow-credentials = \"enable\"\n\

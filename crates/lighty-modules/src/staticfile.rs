@@ -15,7 +15,7 @@ use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
-use lighty_http::{Fields, Known, Method, Status, Version, mime};
+use lighty_http::{Fields, Known, Method, Status, mime};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::CacheEntry;
 
@@ -351,7 +351,8 @@ fn respond(ex: &mut Exchange, entry: &Rc<CacheEntry>, named_by: NamedBy) {
         }
         PreconditionOutcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
         PreconditionOutcome::Proceed { ranges: true }
-            if range_applies(ex) && respond_with_range(ex, entry, &facts, size) => {}
+            if pipeline::conditions::range_applies(ex)
+                && respond_with_range(ex, entry, &facts, size) => {}
         PreconditionOutcome::Proceed { .. } => {
             let is_bare = ex.response.fields.is_empty();
             add_fields(&mut ex.response.fields, &facts.whole);
@@ -390,25 +391,12 @@ fn whole(entry: &Rc<CacheEntry>, size: u64) -> Body {
     }
 }
 
-pub(crate) fn range_applies(ex: &Exchange) -> bool {
-    ex.settings.core.range_requests
-        && !refuses_ranges(ex)
-        && ex.response.fields.get(Known::AcceptRanges) != Some(b"none")
-        && ex.request.fields.contains(Known::Range)
-        && ex.request.method == Some(Method::Get)
-}
-
-#[inline(always)]
-pub(crate) fn refuses_ranges(ex: &Exchange) -> bool {
-    // A part of a compressed file would be mistaken for a part of the uncompressed one.
-    ex.response.fields.contains(Known::ContentEncoding)
-        || ex.request.version == Version::Http10 && !ex.settings.server.http10_range
-}
-
 /// Removes an `Accept-Ranges: bytes` that is wrong for this response.
 #[inline(always)]
 fn withdraw_ranges(ex: &mut Exchange) {
-    if refuses_ranges(ex) && ex.response.fields.get(Known::AcceptRanges) == Some(b"bytes") {
+    if pipeline::conditions::refuses_ranges(ex)
+        && ex.response.fields.get(Known::AcceptRanges) == Some(b"bytes")
+    {
         ex.response.fields.remove(Known::AcceptRanges);
     }
 }

@@ -118,10 +118,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().for_each(|text| say(Level::Warning, text));
-    if privileges::is_root() {
-        say(Level::Warning, if options.is_of_command_line { COMMAND_AS_ROOT } else { AS_ROOT });
-    }
-    warn_of_root(&global, missing_root, &say);
+    warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
@@ -229,8 +226,16 @@ impl Running {
     }
 }
 
-/// Warns of a document root that is missing, or that the server may not enter.
-fn warn_of_root(global: &Settings, missing_root: Option<String>, say: &dyn Fn(Level, &str)) {
+/// Warns of a process with more privileges than it should have, or too few to serve its files.
+fn warn_of_rights(
+    global: &Settings,
+    is_of_command_line: bool,
+    missing_root: Option<String>,
+    say: &dyn Fn(Level, &str),
+) {
+    if privileges::is_root() {
+        say(Level::Warning, if is_of_command_line { COMMAND_AS_ROOT } else { AS_ROOT });
+    }
     if let Some(why) = missing_root {
         return say(Level::Warning, &why);
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use lighty_http::conditional::{self, PreconditionOutcome, Validators};
-use lighty_http::{Fields, Known, Method, Status, date};
+use lighty_http::{Fields, Known, Method, Status, Version, date};
 
 use super::phase::Phase;
 use super::{error_page, is_conditional};
@@ -39,6 +39,23 @@ pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> PreconditionOutcome {
         _ if is_deferred => PreconditionOutcome::Proceed { ranges: false },
         outcome => outcome,
     }
+}
+
+/// True if the request has a range, and a file as response may be cut.
+pub fn range_applies(ex: &Exchange) -> bool {
+    ex.settings.core.range_requests
+        && !refuses_ranges(ex)
+        && ex.response.fields.get(Known::AcceptRanges) != Some(b"none")
+        && ex.request.fields.contains(Known::Range)
+        && ex.request.method == Some(Method::Get)
+}
+
+/// True for responses that are always sent whole.
+#[inline(always)]
+pub fn refuses_ranges(ex: &Exchange) -> bool {
+    // A part of a compressed file would be mistaken for a part of the uncompressed one.
+    ex.response.fields.contains(Known::ContentEncoding)
+        || ex.request.version == Version::Http10 && !ex.settings.server.http10_range
 }
 
 /// Lets modules set the final validators for a handler that responds before [`Phase::Conditions`]:

@@ -5,22 +5,21 @@
 use std::rc::Rc;
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
+use lighty_core::pipeline::conditions;
 use lighty_core::{Body, Exchange};
 use lighty_http::range::{self, Selection};
 use lighty_http::{Known, Status};
 use lighty_io::file::OpenFile;
-
-use crate::staticfile;
 
 /// Offers ranges if the body is one file. `are_allowed` is false if a condition of the request
 /// demands the whole.
 pub(super) fn offer(ex: &mut Exchange, are_allowed: bool) {
     let Some(file) = only_file(&ex.response.body) else { return };
     let fields = &ex.response.fields;
-    if fields.contains(Known::ContentRange) || staticfile::refuses_ranges(ex) {
+    if fields.contains(Known::ContentRange) || conditions::refuses_ranges(ex) {
         return;
     }
-    if are_allowed && staticfile::range_applies(ex) && respond_with_range(ex, &file) {
+    if are_allowed && conditions::range_applies(ex) && respond_with_range(ex, &file) {
         return;
     }
     if ex.settings.core.range_requests && !ex.response.fields.contains(Known::AcceptRanges) {

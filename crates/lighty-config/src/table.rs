@@ -7,7 +7,7 @@ use crate::context::CompileCtx;
 use crate::directive::{Directive, Kind, Setter};
 use crate::eval::parse_value;
 use crate::reject::Reject;
-use crate::suggest::nearest;
+use crate::suggest::nearest_directive;
 use crate::value::Value;
 
 /// Result of looking up a name.
@@ -205,7 +205,7 @@ impl<S> Table<S> {
         let mut known: Vec<&str> = known.copied().collect();
         known.sort_unstable();
         known.dedup();
-        nearest(name, known.iter()).or_else(|| {
+        nearest_directive(name, &known).or_else(|| {
             // `port` for `server.port`: right name, missing prefix.
             let tail = name.rsplit('.').next().filter(|tail| tail.len() > 3)?;
             let same = |n: &&&str| n.rsplit('.').next() == Some(tail);

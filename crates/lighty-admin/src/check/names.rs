@@ -61,7 +61,9 @@ fn hosts(value: &Spanned<Value>, names: &mut BTreeMap<String, Span>) {
     let has = |name: &str| items(value).any(|(key, _)| key == Some(name));
     for (key, item) in items(value) {
         match item.value.as_str() {
-            Some(host) if key == Some("host") && !has("socket") => add(host, item.span, names),
+            Some(host) if key == Some("host") && !has("socket") => {
+                authority(host, item.span, names);
+            }
             Some(_) => {}
             None => hosts(item, names),
         }
@@ -71,20 +73,20 @@ fn hosts(value: &Spanned<Value>, names: &mut BTreeMap<String, Span>) {
 /// Collects the names of `proxy-core.backends`.
 fn backends(value: &Spanned<Value>, names: &mut BTreeMap<String, Span>) {
     items(value).for_each(|(_, item)| backends(item, names));
-    let Some(text) = value.value.as_str() else { return };
-    let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
-    let is_name = !authority.starts_with(['/', '[', ':'])
-        && !authority.starts_with("unix:")
-        && !authority.starts_with("srv:");
-    if is_name {
-        let host = authority.split([':', '/']).next().unwrap_or_default();
-        add(host, value.span, names);
+    if let Some(text) = value.value.as_str() {
+        authority(text, value.span, names);
     }
 }
 
-fn add(host: &str, span: Span, names: &mut BTreeMap<String, Span>) {
-    let is_path = host.contains('/');
-    if !host.is_empty() && !is_path && host.parse::<IpAddr>().is_err() {
+/// Adds the name in `https://name:port`; addresses, paths and services have none.
+fn authority(text: &str, span: Span, names: &mut BTreeMap<String, Span>) {
+    let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let is_name = !authority.starts_with(['/', '[', ':', '@'])
+        && !authority.starts_with("unix:")
+        && !authority.starts_with("srv:")
+        && authority.parse::<IpAddr>().is_err();
+    let host = authority.split([':', '/']).next().unwrap_or_default();
+    if is_name && !host.is_empty() && host.parse::<IpAddr>().is_err() {
         names.entry(host.to_owned()).or_insert(span);
     }
 }

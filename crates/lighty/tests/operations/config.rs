@@ -254,6 +254,22 @@ fn low_ports_take_a_right() {
 }
 
 #[test]
+fn port_of_a_backend_is_no_part_of_its_name() {
+    for (host, is_found) in [
+        ("127.0.0.1:3000", true),
+        ("[::1]:3000", true),
+        ("localhost:3000", true),
+        ("https://localhost:3000/", true),
+        ("none.invalid:3000", false),
+    ] {
+        let setup =
+            lighty!().config(&format!("proxy.server = ( \"\" => (( \"host\" => \"{host}\" )) )"));
+        let (code, _, err) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!((code, err.contains("does not resolve")), (0, !is_found), "{host}: {err}");
+    }
+}
+
+#[test]
 fn strictness_hides_nothing_and_nothing_is_no_configuration() {
     let setup = lighty!()
         .config("no.such-directive = 1")

@@ -56,7 +56,7 @@ impl BackendLocation {
             }
             let reject = Reject::new(format!("has \"{text}\", which is a URL"));
             return Err(reject.help(format!(
-                "write \"{rest}\"; what is spoken (\"{scheme}\") is said by proxy-core.protocol"
+                "write \"{rest}\"; proxy-core.protocol sets the protocol (\"{scheme}\")"
             )));
         }
         inet(text)

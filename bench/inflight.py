@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory of a proxied request in flight.
+"""Figure 27: what a proxied request in flight holds.
 
 Sends 1,000 requests through each proxy, each on a connection of its own, to a backend that responds
 to none before all have arrived.  The figure is the growth of resident memory of the proxy's process

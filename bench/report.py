@@ -386,6 +386,15 @@ def idle_memory(results, plots):
          "KiB at start", f"still open of {results['conns']}"], body)
 
 
+def memory_in_flight(results, _plots):
+    rows = results["servers"]
+    per = {name: r["kib_per_request"] for name, r in rows.items()}
+    body = [[n, f"{r['kib_per_request']:.2f}", f"{r['anonymous_kib']:.2f}", r["start_kib"]]
+            for n, r in rows.items()]
+    return required([at_most("KiB per request in flight", per.get("lighty"), 8)]) + table(
+        ["server", "KiB per request", "anonymous", "KiB at start"], body)
+
+
 def no_allocations(results, _plots):
     tests = [[name, outcome] for name, outcome in results["tests"].items()]
     return table(["test", "outcome"], tests) + [*results["said"], "", f"`{results['test']}`", ""]
@@ -775,7 +784,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("24. Short connections", "short", in_rounds(0.80, "per connection")),
            ("25. A page and its files", "pages", in_rounds(0.85, "per request")),
            ("26. Uploads through a proxy", "proxied_uploads",
-            in_rounds(0.90, "per megabyte", ("nginx", "haproxy")))]
+            in_rounds(0.90, "per megabyte", ("nginx", "haproxy"))),
+           ("27. Memory of proxied requests", "inflight", memory_in_flight)]
 
 
 if __name__ == "__main__":

@@ -124,7 +124,11 @@ impl Evaluator<'_> {
             "enable" | "disable" | "enabled" | "disabled" | "true" | "false" | "on" | "off"
         );
         if is_word {
-            return found.help(format!("text needs quotes: \"{written}\""));
+            let switch = match written {
+                "enable" | "enabled" | "true" | "on" => "enable",
+                _ => "disable",
+            };
+            return found.help(format!("switches need quotes, like text: \"{switch}\""));
         }
         if !self.diagnostics.has_room(Level::Error) {
             return found;

@@ -587,8 +587,9 @@ impl<'a> Parser<'a, '_> {
     fn unexpected(&mut self, wanted: &str) -> Fail {
         let text = format!("expected {wanted}, found {}", self.token().name());
         let found = Diagnostic::error("syntax", self.span(), text);
-        let quote = self.token() == Token::Unknown && self.word() == "'";
-        let help = quote.then(|| "text stands in double quotes: \"…\"".to_owned());
+        // A path without quotes, or text in single ones.
+        let is_text = self.token() == Token::Unknown && wanted == "a value";
+        let help = is_text.then(|| "text needs double quotes: \"…\"".to_owned());
         let found = self.with_long_string(found.maybe_help(help));
         self.fail(found)
     }

@@ -689,3 +689,17 @@ fn a_listener_inside_of_a_condition_is_a_listener() {
     let report = rendered(elsewhere);
     assert!(report.contains("warning") && report.contains("has no effect here"), "{report}");
 }
+
+#[test]
+fn errors_tell_of_missing_quotes() {
+    for (text, help) in [
+        ("server.document-root = /srv", "text needs double quotes"),
+        ("server.document-root = '/srv'", "text needs double quotes"),
+        ("server.tag = lighty", "text needs quotes"),
+        ("server.range-requests = on", "like text: \"enable\""),
+        ("server.range-requests = false", "like text: \"disable\""),
+    ] {
+        let shown = rendered(text);
+        assert!(shown.contains(help), "{text}: {shown}");
+    }
+}

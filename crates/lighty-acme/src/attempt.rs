@@ -18,6 +18,7 @@ use crate::client::AcmeClient;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::{Accounts, Orders};
+use crate::order_step::{OrderAction, OrderEvent, OrderStep};
 use crate::progress_copy::{CopyAction, CopyEvent, ProgressCopy};
 use crate::schedule::{OrderProgress, due_s, late_s};
 use crate::store::{Lock, Reserved, Store, TOUCH_EVERY};
@@ -38,16 +39,6 @@ const ASK_AGAIN_S: i64 = 21_600;
 /// Seconds between two warnings about a certificate that is not renewed.
 const WARN_EVERY_S: i64 = 86_400;
 
-// One run for a certificate:
-//
-//                    due              the lock is free              still due
-//     waiting ------------> lock it -------------------> read again -----------> order
-//        ^                     |                             |                     |
-//        |                     | another process has it      | not due any more    |
-//        +---------------------+-----------------------------+---------------------+
-//          held_until_s: 2 s                          success: due by its validity
-//                                                     failure: a growing delay
-
 /// State of one certificate.
 #[derive(Clone, Default)]
 pub(crate) struct CertificateState {
@@ -57,9 +48,9 @@ pub(crate) struct CertificateState {
     copy: ProgressCopy,
     /// The request for a renewal (a file in the store) that has already led to an order.
     answered: Option<Stamp>,
-    /// Another process is ordering, which was logged; check again at this time, in seconds since
-    /// 1970.
-    held_until_s: Option<i64>,
+    step: OrderStep,
+    /// Time to try the lock again that another process had, in seconds since 1970.
+    held_until_s: i64,
     /// Time of the next question for the renewal window, in seconds since 1970.
     ask_s: i64,
     warned_s: i64,
@@ -139,8 +130,7 @@ impl CertificateTask {
             let requested = self.store.requested_renewal(&self.name);
             requested.is_some() && requested != known.answered
         };
-        now_s >= known.held_until_s.unwrap_or(0)
-            && (now_s >= known.due_s(&self.wanted.names) || is_requested())
+        now_s >= known.held_until_s && (now_s >= known.due_s(&self.wanted.names) || is_requested())
     }
 
     fn issuer_to_ask(&self, known: &CertificateState, now_s: i64) -> Option<&Issuer> {
@@ -178,28 +168,39 @@ impl CertificateTask {
     async fn attempt(&self, known: &mut CertificateState) {
         let Self { store, name, .. } = self;
         let requested = store.requested_renewal(name);
+        known.step.handle(OrderEvent::Due);
         // The store may have disappeared while the server runs.
         let mut held = match store.prepare(None).and_then(|()| store.take_lock(name)) {
             Ok(Some(held)) => held,
             Ok(None) => return self.wait_for_other(known),
             Err(error) => {
+                known.step.handle(OrderEvent::LockFailed);
                 known.answered = requested;
                 return self.fail(known, (OrderError::Store(error), 0));
             }
         };
+        known.step.handle(OrderEvent::LockTaken);
         store.sweep(name);
         // Another process may have ordered the certificate meanwhile.
-        known.held_until_s = None;
+        known.held_until_s = 0;
         known.read_again(store, name);
-        if !self.is_order_due(known, now_s()) {
+        let is_due = self.is_order_due(known, now_s());
+        let event = if is_due { OrderEvent::StillDue } else { OrderEvent::NotDue };
+        if known.step.handle(event) != OrderAction::Order {
             return;
         }
         known.answered = requested;
         let done = self.obtain(&mut held, known).await;
         store.renewal_done(name);
         match done {
-            Ok(issuer) => self.succeed(known, &issuer),
-            Err(why) => self.fail(known, why),
+            Ok(issuer) => {
+                known.step.handle(OrderEvent::Signed);
+                self.succeed(known, &issuer);
+            }
+            Err(why) => {
+                known.step.handle(OrderEvent::OrderFailed);
+                self.fail(known, why);
+            }
         }
         // Only now may another process sweep the store, and read how the order ended.
         drop(held);
@@ -215,7 +216,8 @@ impl CertificateTask {
     }
 
     fn wait_for_other(&self, known: &mut CertificateState) {
-        if known.held_until_s.replace(now_s() + HELD_S).is_none() {
+        known.held_until_s = now_s() + HELD_S;
+        if known.step.handle(OrderEvent::LockHeld) == OrderAction::LogHolder {
             let (names, path) = (self.wanted.names.join(", "), self.store.lock(&self.name));
             let path = path.display();
             let text = format!("acme: {names}: waiting for another server, which holds {path}");

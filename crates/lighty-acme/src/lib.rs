@@ -19,6 +19,7 @@ mod demand;
 mod dns_hook;
 mod error;
 mod order;
+mod order_step;
 mod plan;
 mod progress_copy;
 mod reason;

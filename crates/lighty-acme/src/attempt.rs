@@ -60,6 +60,9 @@ impl CertificateState {
     /// Reads the certificate and its progress again if the certificate has changed.
     pub(crate) fn read(&mut self, store: &Store, name: &str) {
         let stamp = Stamp::of(&store.certificate(name)).ok();
+        if stamp != self.stamp {
+            self.step.handle(OrderEvent::Replaced);
+        }
         if self.copy == ProgressCopy::Unread || stamp != self.stamp {
             self.read_again(store, name);
         }
@@ -391,6 +394,27 @@ mod tests {
         assert!(task.store.take_lock("a.test").expect("no error").is_none());
         drop(held);
         assert!(task.store.take_lock("a.test").expect("no error").is_some());
+    }
+
+    #[test]
+    fn wait_for_another_process_is_logged_once_for_each_certificate() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (sender, lines) = std::sync::mpsc::channel();
+        let say: Say = std::sync::Arc::new(move |_, line| sender.send(line.to_owned()).expect(""));
+        let task = CertificateTask { say, ..task(directory.path()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut known = CertificateState::default();
+        let _held = task.store.take_lock("a.test").expect("no error").expect("it is free");
+        let mut logged = || {
+            for _ in 0..3 {
+                known.read(&task.store, &task.name);
+                runtime.block_on(task.attempt(&mut known));
+            }
+            lines.try_iter().filter(|line| line.contains("waiting for another server")).count()
+        };
+        assert_eq!(logged(), 1);
+        std::fs::write(task.store.certificate("a.test"), "ordered by the other").expect("written");
+        assert_eq!(logged(), 1, "the next renewal has a line of its own");
     }
 
     #[test]

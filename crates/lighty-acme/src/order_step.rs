@@ -17,6 +17,8 @@
 //      |               Relocking -----------+  |                    |
 //      |                         LockTaken     |                    |
 //      +---------------------------------------+--------------------+
+//
+// `Replaced` leads from `Held` to `Idle`: the other process has ordered.
 
 /// Step of an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) enum OrderStep {
 /// An event of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderEvent {
+    /// Between two runs: the store has another certificate than before.
+    Replaced,
     /// The certificate is due, or its renewal is requested.
     Due,
     /// The lock is taken.
@@ -90,6 +94,7 @@ impl OrderStep {
     const fn next(self, event: OrderEvent) -> Option<(Self, OrderAction)> {
         use {OrderAction as A, OrderEvent as E};
         Some(match (self, event) {
+            (Self::Idle | Self::Held, E::Replaced) => (Self::Idle, A::Nothing),
             (Self::Idle, E::Due) => (Self::Locking, A::TakeLock),
             (Self::Held, E::Due) => (Self::Relocking, A::TakeLock),
             (Self::Locking | Self::Relocking, E::LockTaken) => (Self::Rereading, A::Reread),
@@ -113,27 +118,28 @@ mod tests {
     use super::*;
 
     const MATRIX: &str = "
-             Due         LockTaken  LockHeld     LockFailed     StillDue  NotDue  Signed
-0 Idle       1 TakeLock  -          -            -              -         -       -
-1 Locking    -           2 Reread   3 LogHolder  0 KeepFailure  -         -       -
-2 Rereading  -           -          -            -              4 Order   0       -
-3 Held       5 TakeLock  -          -            -              -         -       -
-4 Ordering   -           -          -            -              -         -       0 KeepSuccess
-5 Relocking  -           2 Reread   3            3 KeepFailure  -         -       -
+             Replaced  Due         LockTaken  LockHeld     LockFailed     StillDue  NotDue
+0 Idle       0         1 TakeLock  -          -            -              -         -
+1 Locking    -         -           2 Reread   3 LogHolder  0 KeepFailure  -         -
+2 Rereading  -         -           -          -            -              4 Order   0
+3 Held       0         5 TakeLock  -          -            -              -         -
+4 Ordering   -         -           -          -            -              -         -
+5 Relocking  -         -           2 Reread   3            3 KeepFailure  -         -
 
-             OrderFailed
-0 Idle       -
-1 Locking    -
-2 Rereading  -
-3 Held       -
-4 Ordering   0 KeepFailure
-5 Relocking  -
+             Signed         OrderFailed
+0 Idle       -              -
+1 Locking    -              -
+2 Rereading  -              -
+3 Held       -              -
+4 Ordering   0 KeepSuccess  0 KeepFailure
+5 Relocking  -              -
 ";
 
     #[test]
     fn every_event_has_a_defined_effect_in_every_state() {
         use OrderEvent as E;
         let events = [
+            E::Replaced,
             E::Due,
             E::LockTaken,
             E::LockHeld,

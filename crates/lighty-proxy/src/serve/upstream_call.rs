@@ -4,6 +4,8 @@
 //! The call writes the request and its body while it reads the response: a backend may respond
 //! before it has read everything (RFC 9112 section 9.5), and its response is passed on at once.
 
+mod call_state;
+
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -17,6 +19,10 @@ use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
 
+use self::call_state::{
+    BodyHandling, BodyHandlingEvent, Busy, BusyEvent, ClientEvent, ClientWatch, ConnectionEnding,
+    EndingEvent, WatchAction,
+};
 use crate::connect::deadline::{Alarm, Deadlines};
 use crate::connect::pool::Connection;
 use crate::request::replayable_body::ReplayableBody;
@@ -80,25 +86,6 @@ pub(crate) struct UpstreamCall {
     watch: ClientWatch,
 }
 
-/// The backend's treatment of the rest of the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyHandling {
-    Reads,
-    /// Accepts no more of it; its response may still arrive.
-    OnlyResponds,
-}
-
-/// Events on the client's side that end the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClientWatch {
-    /// Before the response: the client is gone, or was half-closed for too long.
-    GoneOrHalfClosed,
-    /// While the response is sent: the client is gone.
-    Gone,
-    /// The client has shut down its sending side: nothing more can be learned from it.
-    Nothing,
-}
-
 /// Purpose of the current timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
@@ -106,25 +93,6 @@ enum Waits {
     Client,
     Write,
     Read,
-}
-
-/// End of the backend's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectionEnding {
-    None,
-    /// By end of stream.
-    EndOfStream,
-    /// By a reset. One call reports it; later calls only see end of stream.
-    Reset,
-}
-
-/// State of the suspicion that the process behind a pooled connection is busy with another request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Busy {
-    No,
-    Maybe,
-    /// It has sent nothing for [`PATIENCE_MS`], and has read nothing as far as known.
-    Yes,
 }
 
 /// Event for which the alarm is set.
@@ -174,9 +142,9 @@ impl UpstreamCall {
             out: Vec::with_capacity(1024),
             sent: 0,
             written: 0,
-            ending: ConnectionEnding::None,
+            ending: ConnectionEnding::default(),
             owes_ack: false,
-            busy: Busy::No,
+            busy: Busy::default(),
             interim: 0,
             inbox: ReadBuf::default(),
             pool,
@@ -184,8 +152,8 @@ impl UpstreamCall {
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
             limit: Limit::Timeout,
-            backend: BodyHandling::Reads,
-            watch: ClientWatch::GoneOrHalfClosed,
+            backend: BodyHandling::default(),
+            watch: ClientWatch::default(),
         }
     }
 
@@ -198,9 +166,9 @@ impl UpstreamCall {
         self.out.clear();
         self.sent = 0;
         self.written = 0;
-        self.ending = ConnectionEnding::None;
+        self.ending = ConnectionEnding::default();
         self.owes_ack = false;
-        self.busy = Busy::No;
+        self.busy = Busy::default();
         self.interim = 0;
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
@@ -209,8 +177,8 @@ impl UpstreamCall {
         self.pool.take_back(&mut self.inbox);
         self.withheld = None;
         self.waits = Waits::Client;
-        self.backend = BodyHandling::Reads;
-        self.watch = ClientWatch::GoneOrHalfClosed;
+        self.backend = BodyHandling::default();
+        self.watch = ClientWatch::default();
         self.alarm.cancel();
     }
 
@@ -222,7 +190,8 @@ impl UpstreamCall {
 
     /// Sets whether the process behind the connection may still be busy with the previous request.
     pub(crate) fn may_meet_busy(&mut self, may_be: bool) {
-        self.busy = if may_be { Busy::Maybe } else { Busy::No };
+        let event = if may_be { BusyEvent::Suspected } else { BusyEvent::Cleared };
+        self.busy = self.busy.after(event);
     }
 
     /// True if the call ended because that process was busy.
@@ -280,7 +249,7 @@ impl UpstreamCall {
 
     /// Begins to read the body that follows the complete response head.
     pub(crate) fn begin_body(&mut self) {
-        self.watch = ClientWatch::Gone;
+        self.watch.handle(ClientEvent::ResponseBegins);
     }
 
     /// True if bytes of the request wait to be written.
@@ -305,7 +274,7 @@ impl UpstreamCall {
     ///
     /// # Errors
     /// The request body cannot be read. A backend that accepts no more only becomes
-    /// one that [only responds](Backend::OnlyResponds).
+    /// one that [only responds](BodyHandling::OnlyResponds).
     pub(crate) fn push(
         &mut self,
         stream: &Stream,
@@ -336,7 +305,7 @@ impl UpstreamCall {
                         }
                     }
                     Err(error) => {
-                        self.backend = BodyHandling::OnlyResponds;
+                        self.backend = self.backend.after(BodyHandlingEvent::WriteFailed);
                         self.saw_ending(Some(&error));
                     }
                 }
@@ -494,14 +463,12 @@ impl UpstreamCall {
 
     /// Records how the connection ended: end of stream (`None`) or an error.
     fn saw_ending(&mut self, error: Option<&io::Error>) {
-        let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
-        match error {
-            Some(error) if is_reset(error) => self.ending = ConnectionEnding::Reset,
-            None if self.ending == ConnectionEnding::None => {
-                self.ending = ConnectionEnding::EndOfStream
-            }
-            _ => {}
-        }
+        let event = match error.map(io::Error::kind) {
+            None => EndingEvent::EndOfStream,
+            Some(io::ErrorKind::ConnectionReset) => EndingEvent::Reset,
+            Some(_) => EndingEvent::OtherError,
+        };
+        self.ending = self.ending.after(event);
     }
 
     /// Decides about the request while its pooled connection is silent.
@@ -534,7 +501,7 @@ impl UpstreamCall {
             let silence = silent.map_or(Silence::Waits, |connection| self.hear_silence(connection));
             match silence {
                 Silence::Leaves => {
-                    self.busy = Busy::Yes;
+                    self.busy = self.busy.after(BusyEvent::Silent);
                     let message = "its process works on after a response";
                     let fault = FaultReport::new(Fault::BackendClosed, message);
                     return Poll::Ready(CallFailure::Backend { fault, silent: true });
@@ -621,20 +588,15 @@ impl UpstreamCall {
         std::mem::take(&mut self.owes_ack)
     }
 
-    /// Returns the fault, if the client has gone. While a response is being sent, a failing write
-    /// reveals that, so a half-closed client then has no time limit.
+    /// Returns the fault of a client that ends the call.
     fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
         if self.watch == ClientWatch::Nothing {
             return None;
         }
-        match client.as_ref()?.borrow_mut().poll_gone(cx) {
-            Poll::Pending => None,
-            Poll::Ready(Fault::HalfClosed) if self.watch == ClientWatch::Gone => {
-                self.watch = ClientWatch::Nothing;
-                None
-            }
-            Poll::Ready(fault) => Some(fault),
-        }
+        let Poll::Ready(fault) = client.as_ref()?.borrow_mut().poll_gone(cx) else { return None };
+        let is_half_closed = matches!(fault, Fault::HalfClosed);
+        let event = if is_half_closed { ClientEvent::HalfClosed } else { ClientEvent::Gone };
+        (self.watch.handle(event) == WatchAction::EndCall).then_some(fault)
     }
 
     fn too_late(&self) -> CallFailure {

@@ -208,7 +208,8 @@ fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
     if matches!(pass, Pass::Restart) {
         ex.state.restarts += 1;
         if ex.state.restarts > limits::RESTARTS_MAX {
-            ex.fail(Fault::RestartLoop);
+            let message = format!("more than {} restarts of the request", limits::RESTARTS_MAX);
+            ex.fail_saying(Fault::RestartLoop, &message);
             return false;
         }
         begin_again(ex);

@@ -46,7 +46,7 @@ pub enum SharedValue {
 pub enum SharedWriteError {
     /// It would not fit even into an empty dictionary.
     TooLarge,
-    /// The key is longer than [`KEY_BYTES_MAX`].
+    /// The key is longer than [`KEY_BYTES_MAX`] bytes.
     LongKey,
     /// `add` found a value under the key.
     Exists,

@@ -52,6 +52,7 @@ fn limits_hold_on_either_side() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
     assert_eq!(dictionary.set(&long[1..], bytes(""), 0, NOW), Ok(()));
     assert_eq!(dictionary.set(&long, bytes(""), 0, NOW), Err(SharedWriteError::LongKey));
+    assert_eq!(SharedWriteError::LongKey.message(), "key too long", "as in OpenResty");
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Magnet {
                 }
             }
         }
-        let text = format!("{RESTARTS_MAX} times lighty.RESTART_REQUEST for one request");
+        let text = format!("more than {RESTARTS_MAX} times lighty.RESTART_REQUEST for one request");
         (seen, output::refused("500 Internal Server Error", &text))
     }
 

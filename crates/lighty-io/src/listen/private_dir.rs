@@ -40,9 +40,18 @@ impl PrivateDir {
 
     fn create_in(parent: &Path, prefix: &str) -> io::Result<Self> {
         remove_abandoned(parent, prefix);
+        Self::create_numbered(parent, prefix, || Ok(u64::from_ne_bytes(entropy::random_bytes()?)))
+    }
+
+    /// Creates one with the first number of `next` that is free.
+    fn create_numbered(
+        parent: &Path,
+        prefix: &str,
+        mut next: impl FnMut() -> io::Result<u64>,
+    ) -> io::Result<Self> {
         let mut tries = 0;
         loop {
-            let number = u64::from_ne_bytes(entropy::random_bytes()?);
+            let number = next()?;
             let path = parent.join(format!("{prefix}-{number:0DIGITS$x}"));
             tries += 1;
             match DirBuilder::new().mode(MODE).create(&path) {
@@ -158,6 +167,25 @@ mod tests {
         for other in others {
             assert_eq!(fs::read_dir(&other).expect("it stays").count(), 1, "{other:?}");
         }
+    }
+
+    #[test]
+    fn names_are_tried_up_to_a_limit() {
+        let parent = tempfile::tempdir().expect("a directory");
+        for number in 1..TRIES_MAX {
+            fs::create_dir(parent.path().join(format!("x-{number:016x}"))).expect("a directory");
+        }
+        let create = || {
+            let mut number = 0;
+            PrivateDir::create_numbered(parent.path(), "x", || {
+                number += 1;
+                Ok(number)
+            })
+        };
+        let last = create().expect("the last name is free");
+        assert!(last.path().ends_with(format!("x-{TRIES_MAX:016x}")));
+        let error = create().expect_err("no name is free");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]

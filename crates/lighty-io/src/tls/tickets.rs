@@ -223,6 +223,26 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_keys_are_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let now_s = wall_s();
+        let numbers = |count: usize| {
+            let keys = TicketKeys::default();
+            for number in 1..=count as u8 {
+                // Another path is another file, whatever its time.
+                let path = directory.path().join(number.to_string());
+                let bytes = file(number, now_s as u32 - 10, now_s as u32 + 100);
+                std::fs::write(&path, bytes).expect("written");
+                keys.read_file(&path, now_s).expect("read");
+            }
+            let all = keys.0.read().expect("no panic");
+            all.keys.iter().map(|key| key.name[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(KEYS_MAX), [4, 3, 2, 1]);
+        assert_eq!(numbers(KEYS_MAX + 1), [5, 4, 3, 2]);
+    }
+
+    #[test]
     fn a_key_file_is_lighttpds() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("stek");

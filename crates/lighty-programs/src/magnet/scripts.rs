@@ -102,3 +102,23 @@ fn read(path: &Path, most: u64) -> io::Result<(Stamp, Vec<u8>)> {
     })?;
     Ok((stamp, source))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_of_a_script_has_a_limit() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.lua");
+        let read_bytes = |bytes: usize| {
+            std::fs::write(&path, vec![b' '; bytes]).expect("written");
+            read(&path, SCRIPT_BYTES_MAX as u64).map(|(_, source)| source.len())
+        };
+        assert_eq!(read_bytes(SCRIPT_BYTES_MAX).ok(), Some(SCRIPT_BYTES_MAX));
+        let refused = read_bytes(SCRIPT_BYTES_MAX + 1).expect_err("too long");
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+        let limit = format!("(limit: {SCRIPT_BYTES_MAX} bytes)");
+        assert!(refused.to_string().ends_with(&limit), "{refused}");
+    }
+}

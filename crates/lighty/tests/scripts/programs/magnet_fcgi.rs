@@ -114,7 +114,11 @@ fn what_fails_is_a_500_with_a_word_in_the_log() {
     let table = [
         ("wrong.lua", "this is no Lua", "wrong.lua:1:"),
         ("error.lua", "\nerror('oh dear')", "error.lua:2: oh dear"),
-        ("restart.lua", "return lighty.RESTART_REQUEST", "10 times lighty.RESTART_REQUEST"),
+        (
+            "restart.lua",
+            "return lighty.RESTART_REQUEST",
+            "more than 10 times lighty.RESTART_REQUEST",
+        ),
         ("popen.lua", "io.popen('true')", "io.popen is off here"),
     ];
     for (name, text, printed) in table {

@@ -494,3 +494,19 @@ fn boundary(ex: &Exchange, entry: &CacheEntry) -> String {
     let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
     format!("{one:016x}{two:016x}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_leave_space_for_their_heads_in_the_length() {
+        let most = QUEUE_BYTES_MAX - PART_HEADS_BYTES_MAX;
+        let part = |start: u64, len: u64| ByteRange { start, end: start + len };
+        assert!(is_a_length(&[part(0, most)]));
+        assert!(!is_a_length(&[part(0, most + 1)]));
+        assert!(is_a_length(&[part(0, most - 5), part(7, 5)]));
+        assert!(!is_a_length(&[part(0, most - 5), part(7, 6)]));
+        assert!(!is_a_length(&[part(0, u64::MAX), part(0, u64::MAX)]));
+    }
+}

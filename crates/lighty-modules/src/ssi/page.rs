@@ -178,9 +178,7 @@ impl<'a> SsiPage<'a> {
     }
 
     async fn begin_if(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
-        if self.choices.len() == IFS_MAX {
-            return Err(Fatal::limit(format!("more than {IFS_MAX} ifs within each other")));
-        }
+        check_depth(self.choices.len() + 1)?;
         let is_reached = self.counts();
         let holds = is_reached && self.holds(command).await?;
         let choice = Choice { is_reached, is_made: holds, is_taken: holds, is_last: false };
@@ -231,5 +229,26 @@ impl<'a> SsiPage<'a> {
         self.context.log(Level::Warning, why);
         let message = self.context.shared.formats.borrow().error.clone();
         self.out.push(&message)
+    }
+}
+
+/// Checks the number of open `if`s.
+fn check_depth(ifs: usize) -> Result<(), Fatal> {
+    match ifs {
+        ..=IFS_MAX => Ok(()),
+        _ => Err(Fatal::limit(format!("more than {IFS_MAX} ifs within each other"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_of_ifs_has_a_limit() {
+        assert!(check_depth(IFS_MAX).is_ok());
+        let refused = check_depth(IFS_MAX + 1).expect_err("one too many");
+        assert_eq!(refused.message, format!("more than {IFS_MAX} ifs within each other"));
+        assert_eq!(refused.fault, Fault::PageLimit);
     }
 }

@@ -37,10 +37,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let tokens = check_if(ex, &resource, Some(&store)).await?;
     let Some(document) = document else { return refresh(ex, &resource, &store, tokens).await };
     let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
-    if owner.len() > OWNER_BYTES_MAX {
-        let text = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
-        return Err(DavError::fault(Fault::DavXml, text));
-    }
+    check_owner(&owner)?;
     let meta = resource.look().await?;
     check_collection(ex, &resource, meta.as_ref(), MemberAccess::Change).await?;
     if infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
@@ -94,6 +91,14 @@ fn lock_info(document: &XmlDocument) -> Option<(bool, String)> {
 }
 
 /// Creates a UUID of version 4 (RFC 9562).
+fn check_owner(owner: &str) -> Result<(), DavError> {
+    if owner.len() <= OWNER_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
+    Err(DavError::fault(Fault::DavXml, text))
+}
+
 fn new_token() -> Result<String, DavError> {
     let mut number = u128::from_be_bytes(random_bytes()?);
     number = number & !(0xF << 76) | 4 << 76;
@@ -250,6 +255,14 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Da
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn description_of_an_owner_has_a_limit() {
+        assert!(check_owner(&"o".repeat(OWNER_BYTES_MAX)).is_ok());
+        let refused = check_owner(&"o".repeat(OWNER_BYTES_MAX + 1));
+        let Err(DavError::Fault(report)) = refused else { panic!("{refused:?}") };
+        assert_eq!(report.detail, format!("an owner of more than {OWNER_BYTES_MAX} bytes"));
+    }
 
     #[test]
     fn tokens_are_random_uuids() {

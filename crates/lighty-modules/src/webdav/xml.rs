@@ -192,7 +192,7 @@ impl<'t> Builder<'t> {
     fn start(&mut self, tag: &BytesStart<'_>) -> Result<(), Fault> {
         self.elements += 1;
         if self.elements > ELEMENTS_MAX {
-            return Err("too many elements");
+            return Err("more than 4096 elements");
         }
         if self.open.len() >= DEPTH_MAX {
             return Err("elements too deep within each other");
@@ -270,7 +270,7 @@ impl Attributes {
         let mut prefixed = Vec::new();
         for (count, attribute) in tag.attributes().enumerate() {
             if count >= ATTRIBUTES_MAX {
-                return Err("too many attributes");
+                return Err("an element with more than 32 attributes");
             }
             let attribute = attribute.map_err(|_| "a malformed attribute")?;
             let raw: &str = &attribute.value;
@@ -300,14 +300,18 @@ impl Attributes {
             return Err("a declaration of xml or xmlns");
         }
         if uri.len() > NAMESPACE_BYTES_MAX {
-            return Err("a namespace with a name too long");
+            return Err("a namespace with a name of more than 512 bytes");
         }
         let scope = Rc::make_mut(&mut self.scope);
         scope.retain(|(known, _)| **known != *prefix);
         if !uri.is_empty() {
             scope.push((prefix.into(), uri.into()));
         }
-        if scope.len() > ATTRIBUTES_MAX { Err("too many namespaces") } else { Ok(()) }
+        if scope.len() > ATTRIBUTES_MAX {
+            Err("more than 32 prefixes of namespaces")
+        } else {
+            Ok(())
+        }
     }
 
     fn resolve(&self, prefix: Option<&str>) -> Result<Rc<str>, Fault> {

@@ -32,8 +32,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// the thread.
 const READS_MAX: usize = 8;
 
-/// Maximum tries of a request that connections did not accept.
-const TRIES_MAX: u8 = 3;
+/// Maximum repetitions of a request that connections did not accept.
+const RETRIES_MAX: u8 = 3;
 
 /// A request to be sent.
 #[derive(Clone, Copy)]
@@ -398,7 +398,7 @@ impl<'a> Driver<'a> {
     /// Requeues a request that was not accepted, for another connection.
     fn again(&self, one: Todo, todo: &mut VecDeque<Todo>) {
         match one.tries {
-            TRIES_MAX.. => self.fail(one, LoadFailure::Stream),
+            RETRIES_MAX.. => self.fail(one, LoadFailure::Stream),
             tries => todo.push_back(Todo { tries: tries + 1, ..one }),
         }
     }

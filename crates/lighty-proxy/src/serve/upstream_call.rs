@@ -613,3 +613,28 @@ fn pause_body_timer(client: &ClientHandle) {
         client.borrow_mut().pause_body_timer();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lighty_io::clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn interim_responses_have_a_limit() {
+        let deadlines = Deadlines::new(Clock::manual(0));
+        let pool = ReadBufPool::new(INBOX_BYTES, 1);
+        let mut call = UpstreamCall::new(&Protocol::Scgi {}, &deadlines, pool);
+        for nth in 1..=INTERIM_MAX {
+            assert!(call.count_interim().is_ok(), "{nth}");
+        }
+        let refused = call.count_interim();
+        let Err(CallFailure::Backend { fault, silent: false }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(fault.fault, Fault::BackendMalformed);
+        assert_eq!(fault.detail, format!("more than {INTERIM_MAX} interim responses"));
+        call.clear();
+        assert!(call.count_interim().is_ok(), "the next request has its own");
+    }
+}

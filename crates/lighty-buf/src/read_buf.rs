@@ -1,4 +1,4 @@
-//! A buffer of bytes that were read and are not consumed yet, and a pool of memory for many of them.
+//! A buffer of bytes that were read and are not consumed yet, and a pool of memory for many.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -5,6 +5,7 @@
 //! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
 //! hashing passwords happens off the event loops.
 
+mod credentials_error;
 mod des_crypt;
 mod digest;
 mod md5_crypt;
@@ -35,7 +36,8 @@ use lighty_http::{Known, Status, Version, base64};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
-use digest::{DigestCredentials, Flaw, NOT_OFFERED};
+use credentials_error::CredentialsError;
+use digest::{DigestCredentials, Flaw};
 use nonce::{Nonces, Use};
 pub use password::hash_password;
 use require::Rule;
@@ -130,8 +132,8 @@ enum Claim {
     },
     Digest(Box<DigestCredentials>),
     /// Credentials that can never be valid: challenged again.
-    Unfit(&'static str),
-    Malformed(&'static str),
+    Unfit(CredentialsError),
+    Malformed(CredentialsError),
 }
 
 /// The result of a check.
@@ -147,7 +149,7 @@ enum Verdict {
     /// The password is right, but a new nonce is needed.
     Stale,
     /// Credentials that can never be valid: challenged again.
-    Unfit(&'static str),
+    Unfit(CredentialsError),
     /// The check is not possible.
     Failed(FaultReport),
 }
@@ -195,7 +197,7 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
     let mut lines = ex.request.fields.get_all(Known::Authorization);
     let Some(line) = lines.next() else { return Claim::None };
     if lines.next().is_some() {
-        return Claim::Malformed("more than one Authorization");
+        return Claim::Malformed(CredentialsError::SeveralFields);
     }
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (scheme, rest) = line.split_at(end);
@@ -205,11 +207,11 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
     if !rule.algorithms.is_empty() && scheme.eq_ignore_ascii_case(b"digest") {
         return match DigestCredentials::parse(rest.trim_ascii()) {
             Ok(credentials) if !rule.algorithms.contains(&credentials.algorithm) => {
-                Claim::Unfit(NOT_OFFERED)
+                Claim::Unfit(CredentialsError::AlgorithmNotOffered)
             }
             Ok(credentials) => Claim::Digest(Box::new(credentials)),
-            Err(Flaw::Unfit(message)) => Claim::Unfit(message),
-            Err(Flaw::Malformed(message)) => Claim::Malformed(message),
+            Err(Flaw::Unfit(error)) => Claim::Unfit(error),
+            Err(Flaw::Malformed(error)) => Claim::Malformed(error),
         };
     }
     Claim::None
@@ -220,13 +222,15 @@ fn claim_basic(text: &[u8]) -> Claim {
     if text.is_empty() {
         return Claim::None;
     }
-    let Some(pair) = base64::decode(text) else { return Claim::Malformed("no Base64") };
+    let Some(pair) = base64::decode(text) else {
+        return Claim::Malformed(CredentialsError::NotBase64);
+    };
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
-        return Claim::Malformed("no colon behind the user's name");
+        return Claim::Malformed(CredentialsError::NoColon);
     };
     let (name, password) = (pair[..colon].to_vec(), pair[colon + 1..].to_vec());
     if pair.iter().any(u8::is_ascii_control) {
-        return Claim::Unfit("a control character");
+        return Claim::Unfit(CredentialsError::ControlCharacter);
     }
     Claim::Basic { name, password }
 }
@@ -306,8 +310,10 @@ impl Auth {
                 challenge(ex, &rule, &self.cache.nonces, Fault::NotAuthenticated, "", false);
                 return Step::Answered;
             }
-            Claim::Unfit(message) => Verdict::Unfit(message),
-            Claim::Malformed(message) => FaultReport::new(Fault::AuthMalformed, message).into(),
+            Claim::Unfit(error) => Verdict::Unfit(error),
+            Claim::Malformed(error) => {
+                FaultReport::new(Fault::AuthMalformed, error.to_string()).into()
+            }
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
             Claim::Digest(credentials) => self.digest(ex, own, &rule, *credentials).await,
         };
@@ -357,8 +363,9 @@ impl Auth {
             Verdict::Stale => {
                 challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);
             }
-            Verdict::Unfit(message) => {
-                challenge(ex, rule, nonces, Fault::BadCredentials, message, false);
+            Verdict::Unfit(error) => {
+                let message = error.to_string();
+                challenge(ex, rule, nonces, Fault::BadCredentials, &message, false);
             }
             Verdict::Failed(report) => ex.fail_reporting(&report),
         }
@@ -433,7 +440,7 @@ impl Auth {
             return broken(message).into();
         }
         if credentials.realm != rule.realm.as_bytes() {
-            return Verdict::Unfit("the realm is not that of the request");
+            return Verdict::Unfit(CredentialsError::OtherRealm);
         }
         if !digest::is_made_for(&credentials.uri, &ex.request.target_raw) {
             let detail = "the uri is not that of the request";

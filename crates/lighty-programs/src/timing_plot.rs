@@ -11,6 +11,7 @@ mod svg;
 use std::io::{self, BufRead, Write};
 
 use lines::LogLine;
+pub use lines::TimingLineError;
 use series::Series;
 
 /// Maximum bytes of a line. A longer one counts as broken.
@@ -26,7 +27,7 @@ pub struct Summary {
     /// Lines with times that cannot be read.
     pub broken: u64,
     /// The first broken line: its number, and the reason.
-    pub first_broken: Option<(u64, &'static str)>,
+    pub first_broken: Option<(u64, TimingLineError)>,
 }
 
 /// The contents of a log.
@@ -99,7 +100,7 @@ ms write: 1.000 ms, request: \"GET /a.txt\", path: \"/srv/a.txt\", id: 1-2-3\n\
     #[test]
     fn logs_of_both_kinds_are_read_and_bad_lines_counted() {
         let plot = Plot::read(LOG.as_bytes()).expect("read");
-        let first_broken = Some((3, "a time is no number"));
+        let first_broken = Some((3, TimingLineError::NotNumber));
         let wanted = Summary { requests: 2, others: 1, broken: 3, first_broken };
         assert_eq!(plot.summary, wanted);
         let (mut svg, mut script) = (Vec::new(), Vec::new());

@@ -107,8 +107,11 @@ impl TlsSettings {
     /// Options of connections under these settings; `alpn` lists the protocols above TLS.
     ///
     /// # Errors
-    /// A message about a missing directive.
-    pub fn policy_options(&self, alpn: Vec<&'static str>) -> Result<PolicyOptions, &'static str> {
+    /// A directive is missing.
+    pub fn policy_options(
+        &self,
+        alpn: Vec<&'static str>,
+    ) -> Result<PolicyOptions, ClientAuthError> {
         let conf = &self.conf_cmd;
         let mut ciphers = conf.ciphers.clone();
         if let Some(list) = &self.cipher_list {
@@ -130,19 +133,28 @@ impl TlsSettings {
     }
 }
 
+/// Reason why the settings of client authentication cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientAuthError {
+    /// `ssl.verifyclient.ca-file` is missing.
+    #[error(
+        "ssl.verifyclient.activate needs ssl.verifyclient.ca-file, which says whose certificates \
+         count"
+    )]
+    NoCaFile,
+}
+
 impl ClientAuthSettings {
     /// Options of client authentication; `None` if no certificates are requested.
     ///
     /// # Errors
-    /// A message about a missing directive.
-    pub fn options(&self) -> Result<Option<ClientAuthOptions>, &'static str> {
+    /// A directive is missing.
+    pub fn options(&self) -> Result<Option<ClientAuthOptions>, ClientAuthError> {
         if !self.is_active {
             return Ok(None);
         }
-        let missing = "ssl.verifyclient.activate needs ssl.verifyclient.ca-file, which says whose \
-                       certificates count";
         Ok(Some(ClientAuthOptions {
-            ca_file: Arc::clone(self.ca_file.as_ref().ok_or(missing)?),
+            ca_file: Arc::clone(self.ca_file.as_ref().ok_or(ClientAuthError::NoCaFile)?),
             ca_dn_file: self.ca_dn_file.clone(),
             crl_file: self.crl_file.clone(),
             is_enforced: self.is_enforced,

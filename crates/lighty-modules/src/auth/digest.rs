@@ -7,6 +7,8 @@ use lighty_http::quoted;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
+use super::credentials_error::CredentialsError;
+
 /// The hash algorithm of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
@@ -81,24 +83,21 @@ pub(super) struct DigestCredentials {
     pub(super) opaque: Option<Vec<u8>>,
 }
 
-/// A reason for which credentials are invalid, with a message for the log.
+/// Treatment of invalid credentials, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// The parameters do not match the challenge (clients of RFC 2069, for example). The client
     /// gets a new challenge.
-    Unfit(&'static str),
+    Unfit(CredentialsError),
     /// A parameter is missing, duplicate or malformed: 400.
-    Malformed(&'static str),
+    Malformed(CredentialsError),
 }
 
-impl From<&'static str> for Flaw {
-    fn from(message: &'static str) -> Self {
-        Self::Malformed(message)
+impl From<CredentialsError> for Flaw {
+    fn from(error: CredentialsError) -> Self {
+        Self::Malformed(error)
     }
 }
-
-/// The message for an algorithm that the challenge did not offer.
-pub(super) const NOT_OFFERED: &str = "an algorithm that was not offered";
 
 impl DigestCredentials {
     /// Parses the parameters after `Digest`.
@@ -108,17 +107,17 @@ impl DigestCredentials {
     pub(super) fn parse(text: &[u8]) -> Result<Self, Flaw> {
         let given = Parameters::parse(text)?;
         if given.0.is_empty() {
-            return Err(Flaw::Unfit("no parameters"));
+            return Err(Flaw::Unfit(CredentialsError::NoParameters));
         }
         let (algorithm, session) = given.algorithm()?;
         if given.get(b"qop").is_none() && given.get(b"response").is_some() {
-            return Err(Flaw::Unfit("no qop"));
+            return Err(Flaw::Unfit(CredentialsError::NoQop));
         }
         let nc = given.need(b"nc")?.into_owned();
         let count = Some(&nc).filter(|nc| nc.len() == 8).and_then(|nc| hexadecimal(nc));
         let (username, userhash) = given.username()?;
         if given.need(b"qop")?.as_ref() != b"auth" {
-            return Err("qop is not auth".into());
+            return Err(CredentialsError::OtherQop.into());
         }
         let response = given.need(b"response")?;
         Ok(Self {
@@ -129,7 +128,7 @@ impl DigestCredentials {
             uri: given.need(b"uri")?.into_owned(),
             response: String::from_utf8_lossy(&response).to_ascii_lowercase(),
             cnonce: given.need(b"cnonce")?.into_owned(),
-            count: count.ok_or("nc is not eight hexadecimal digits")?,
+            count: count.ok_or(CredentialsError::BrokenCount)?,
             nc,
             algorithm,
             session,
@@ -165,7 +164,7 @@ impl ParameterValue<'_> {
 
 impl<'a> Parameters<'a> {
     /// `#auth-param`: RFC 9110 section 11.2.
-    fn parse(text: &'a [u8]) -> Result<Self, &'static str> {
+    fn parse(text: &'a [u8]) -> Result<Self, CredentialsError> {
         let mut all: Vec<(&[u8], ParameterValue<'_>)> = Vec::with_capacity(12);
         let mut rest = text;
         loop {
@@ -174,19 +173,22 @@ impl<'a> Parameters<'a> {
             if rest.is_empty() {
                 return Ok(Self(all));
             }
-            let equals = rest.iter().position(|byte| *byte == b'=').ok_or(NO_PARAMETER)?;
+            let equals = rest
+                .iter()
+                .position(|byte| *byte == b'=')
+                .ok_or(CredentialsError::BrokenParameter)?;
             let name = rest[..equals].trim_ascii_end();
             if name.is_empty() || !name.iter().all(|byte| is_name(*byte)) {
-                return Err(NO_PARAMETER);
+                return Err(CredentialsError::BrokenParameter);
             }
             let (value, behind) = split_value(rest[equals + 1..].trim_ascii_start())?;
             if all.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
-                return Err("a parameter occurs twice");
+                return Err(CredentialsError::DuplicateParameter);
             }
             all.push((name, value));
             rest = behind.trim_ascii_start();
             if !matches!(rest.first(), None | Some(b',')) {
-                return Err(NO_PARAMETER);
+                return Err(CredentialsError::BrokenParameter);
             }
         }
     }
@@ -199,8 +201,8 @@ impl<'a> Parameters<'a> {
         self.get(name).map(ParameterValue::text)
     }
 
-    fn need(&self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
-        self.find(name).ok_or("a parameter is missing")
+    fn need(&self, name: &[u8]) -> Result<Cow<'_, [u8]>, CredentialsError> {
+        self.find(name).ok_or(CredentialsError::MissingParameter)
     }
 
     fn algorithm(&self) -> Result<(Algorithm, bool), Flaw> {
@@ -209,40 +211,39 @@ impl<'a> Parameters<'a> {
         let end = name.len().saturating_sub("-sess".len());
         let tail = name.get(end..).filter(|tail| tail.eq_ignore_ascii_case("-sess"));
         let plain = tail.and(name.get(..end)).unwrap_or(&name);
-        let algorithm = Algorithm::of_name(plain).ok_or(Flaw::Unfit(NOT_OFFERED))?;
+        let algorithm =
+            Algorithm::of_name(plain).ok_or(Flaw::Unfit(CredentialsError::AlgorithmNotOffered))?;
         Ok((algorithm, tail.is_some()))
     }
 
     /// RFC 7616 section 3.4: `username`, or `username*` in the form of RFC 8187.
-    fn username(&self) -> Result<(Vec<u8>, bool), &'static str> {
+    fn username(&self) -> Result<(Vec<u8>, bool), CredentialsError> {
         let hashed = self.find(b"userhash").is_some_and(|v| v.eq_ignore_ascii_case(b"true"));
         match (self.find(b"username"), self.find(b"username*")) {
             (Some(name), None) => Ok((name.into_owned(), hashed)),
-            (None, Some(_)) if hashed => Err("username* and userhash exclude each other"),
+            (None, Some(_)) if hashed => Err(CredentialsError::HashedExtendedName),
             (None, Some(name)) => {
-                let name = decode_extended(&name).ok_or("username* is not UTF-8''...")?;
+                let name = decode_extended(&name).ok_or(CredentialsError::BrokenExtendedName)?;
                 Ok((name, false))
             }
-            _ => Err("not one username"),
+            _ => Err(CredentialsError::NotOneName),
         }
     }
 }
-
-const NO_PARAMETER: &str = "a parameter is not well-formed";
 
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'*' | b'-' | b'_')
 }
 
-fn split_value(text: &[u8]) -> Result<(ParameterValue<'_>, &[u8]), &'static str> {
+fn split_value(text: &[u8]) -> Result<(ParameterValue<'_>, &[u8]), CredentialsError> {
     if let Some(string) = text.strip_prefix(b"\"") {
-        let (inner, behind) = quoted::split(string).ok_or("a quote is not closed")?;
+        let (inner, behind) = quoted::split(string).ok_or(CredentialsError::OpenQuote)?;
         return Ok((ParameterValue { inner, quoted: true }, behind));
     }
     let end = text.iter().position(|byte| matches!(byte, b',' | b' ' | b'\t' | b'"'));
     let (inner, behind) = text.split_at(end.unwrap_or(text.len()));
     if inner.is_empty() {
-        return Err(NO_PARAMETER);
+        return Err(CredentialsError::BrokenParameter);
     }
     Ok((ParameterValue { inner, quoted: false }, behind))
 }

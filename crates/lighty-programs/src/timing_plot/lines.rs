@@ -13,7 +13,36 @@ pub(super) enum LogLine {
     /// Another line.
     Other,
     /// Invalid times of a request.
-    Broken(&'static str),
+    Broken(TimingLineError),
+}
+
+/// Fault of a line about the times of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimingLineError {
+    /// The line begins with a brace and is no JSON.
+    #[error("it is no JSON")]
+    NotJson,
+    /// The line has no time, or an invalid one.
+    #[error("it has no time")]
+    NoTime,
+    /// The line has no stages.
+    #[error("it has no stages_us")]
+    NoStages,
+    /// The time of a stage is missing or invalid.
+    #[error("a stage has no time")]
+    NoStageTime,
+    /// A time is no number, or is out of range.
+    #[error("a time is no number")]
+    NotNumber,
+    /// A time is not followed by its unit.
+    #[error("a time has no unit")]
+    NoUnit,
+    /// The total is missing.
+    #[error("it has no total")]
+    NoTotal,
+    /// The name of a stage is empty, too long, or has other characters than small letters and `-`.
+    #[error("a stage has no sound name")]
+    BadName,
 }
 
 /// Times of a request.
@@ -37,31 +66,32 @@ pub(super) fn read(line: &[u8]) -> LogLine {
     }
 }
 
-fn read_json(text: &str) -> Result<RequestTimes, &'static str> {
-    let line: Value = serde_json::from_str(text).map_err(|_| "it is no JSON")?;
+fn read_json(text: &str) -> Result<RequestTimes, TimingLineError> {
+    let line: Value = serde_json::from_str(text).map_err(|_| TimingLineError::NotJson)?;
     let time = line["time"].as_str().and_then(unix_us);
-    let at_us = time.ok_or("it has no time")?;
-    let stages = line["stages_us"].as_object().ok_or("it has no stages_us")?;
-    let stage = |(name, took_us): (&String, &Value)| -> Result<_, &'static str> {
-        let took_us = took_us.as_u64().ok_or("a stage has no time")?;
+    let at_us = time.ok_or(TimingLineError::NoTime)?;
+    let stages = line["stages_us"].as_object().ok_or(TimingLineError::NoStages)?;
+    let stage = |(name, took_us): (&String, &Value)| -> Result<_, TimingLineError> {
+        let took_us = took_us.as_u64().ok_or(TimingLineError::NoStageTime)?;
         Ok((name_of(name)?, took_us))
     };
     Ok(RequestTimes { at_us, stages: stages.iter().map(stage).collect::<Result<_, _>>()? })
 }
 
 /// Parses a line of `debug.log-timing`, starting at the time. The stages follow the total.
-fn read_timing(text: &str) -> Result<RequestTimes, &'static str> {
+fn read_timing(text: &str) -> Result<RequestTimes, TimingLineError> {
     // The fields that every line about a request has follow after the comma.
     let text = text.split_once(',').map_or(text, |(times, _)| times);
     let mut tokens = text.split_ascii_whitespace();
     let at_s = tokens.next().and_then(|word| word.parse::<f64>().ok());
-    let at_s = at_s.filter(|at_s| (0.0..1e11).contains(at_s)).ok_or("it has no time")?;
+    let at_s = at_s.filter(|at_s| (0.0..1e11).contains(at_s)).ok_or(TimingLineError::NoTime)?;
     let (mut stages, mut is_stage) = (Vec::new(), false);
     while let Some(name) = tokens.next().and_then(|word| word.strip_suffix(':')) {
         let value = tokens.next().and_then(|word| word.parse::<f64>().ok());
-        let took_ms = value.filter(|ms| (0.0..1e12).contains(ms)).ok_or("a time is no number")?;
+        let took_ms =
+            value.filter(|ms| (0.0..1e12).contains(ms)).ok_or(TimingLineError::NotNumber)?;
         if tokens.next() != Some("ms") {
-            return Err("a time has no unit");
+            return Err(TimingLineError::NoUnit);
         }
         if is_stage {
             stages.push((name_of(name)?, (took_ms * 1_000.0).round() as u64));
@@ -70,16 +100,16 @@ fn read_timing(text: &str) -> Result<RequestTimes, &'static str> {
     }
     match is_stage {
         true => Ok(RequestTimes { at_us: (at_s * 1e6) as i64, stages }),
-        false => Err("it has no total"),
+        false => Err(TimingLineError::NoTotal),
     }
 }
 
 /// Checks a stage's name, which becomes part of charts.
-fn name_of(text: &str) -> Result<String, &'static str> {
+fn name_of(text: &str) -> Result<String, TimingLineError> {
     let is_sound = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     match is_sound && (1..=NAME_BYTES_MAX).contains(&text.len()) {
         true => Ok(text.to_owned()),
-        false => Err("a stage has no sound name"),
+        false => Err(TimingLineError::BadName),
     }
 }
 
@@ -138,6 +168,6 @@ mod tests {
     #[test]
     fn names_that_could_be_markup_are_broken() {
         let line = br#"{"time":"1970-01-01T00:00:00Z","stages_us":{"<script>":1}}"#;
-        assert_eq!(read(line), LogLine::Broken("a stage has no sound name"));
+        assert_eq!(read(line), LogLine::Broken(TimingLineError::BadName));
     }
 }

@@ -57,7 +57,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
         if load.has_pair(name, settings, has_managed)
             && let Err(why) = tls.policy_options(Vec::new())
         {
-            load.say(load.place("ssl.verifyclient.activate"), why.to_owned());
+            load.say(load.place("ssl.verifyclient.activate"), why.to_string());
         }
     }
     load.problems
@@ -235,7 +235,7 @@ impl Load<'_> {
     fn policy(&mut self, settings: &Settings, span: Option<Span>) {
         let options = match settings.module::<TlsSettings>().policy_options(Vec::new()) {
             Ok(options) => options,
-            Err(why) => return self.say(self.place("ssl.verifyclient.activate"), why.to_owned()),
+            Err(why) => return self.say(self.place("ssl.verifyclient.activate"), why.to_string()),
         };
         if let Err(error) = Policy::new(&options, self.materials, &TicketKeys::default()) {
             self.say(span, error.to_string());

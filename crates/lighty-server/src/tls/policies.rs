@@ -118,7 +118,8 @@ impl WorkerTls {
         }
         let tls = settings.module::<TlsSettings>();
         let alpn = super::alpn(settings, is_raw);
-        let options = PolicyOptions { unnamed, ..tls.policy_options(alpn)? };
+        let options = tls.policy_options(alpn).map_err(|error| error.to_string())?;
+        let options = PolicyOptions { unnamed, ..options };
         let policy = Policy::new(&options, &shared.materials, &shared.tickets)?;
         let policy = Arc::new(policy.logging_keys_to(shared.key_log.as_ref()));
         policies.known.insert(key, Arc::clone(&policy));

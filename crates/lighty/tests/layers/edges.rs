@@ -227,6 +227,39 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-server/src/one.rs", "use std::fs;"),
         ],
     },
+    // ARCHITECTURE.md names the crates that make system calls.
+    Rule {
+        name: "only the I/O layer and the programs make system calls",
+        find: system_calls,
+        planted: &[
+            ("crates/lighty-proxy/src/one.rs", "fn f() { rustix::io::read(a, b); }"),
+            ("crates/lighty-core/src/one.rs", "use libc::getpid as pid;"),
+        ],
+        fine: &[
+            ("crates/lighty-io/src/one.rs", "use rustix::fs;"),
+            ("crates/lighty-proxy/src/one_tests.rs", "use rustix::fs;"),
+            ("crates/lighty-proxy/src/one.rs", "// libc::getpid\nfn f() {}"),
+        ],
+    },
+    // A worker serves thousands of connections: whoever blocks it, blocks all.
+    Rule {
+        name: "the event loop does not block",
+        find: blocking_calls,
+        planted: &[
+            ("crates/lighty-server/src/conn/one.rs", "fn f() { std::fs::read(\"a\"); }"),
+            ("crates/lighty-server/src/worker.rs", "use std::thread; fn f() { thread::sleep(a); }"),
+            ("crates/lighty-lua/src/one.rs", "use std::process::Command;"),
+            ("crates/lighty-modules/src/one.rs", "fn f() { std::thread::sleep(a); }"),
+        ],
+        fine: &[
+            ("crates/lighty-server/src/boot.rs", "use std::fs;"),
+            ("crates/lighty-server/src/conn/one_tests.rs", "use std::fs;"),
+            (
+                "crates/lighty-server/src/conn/one.rs",
+                "async fn f() { tokio::time::sleep(a).await; }",
+            ),
+        ],
+    },
     // Connections and listeners come from the I/O layer, which a simulation replaces.
     Rule {
         name: "features open no sockets",
@@ -235,6 +268,7 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-core/src/one.rs", "use tokio::net::TcpListener as Listener;"),
             ("crates/lighty-proxy/src/one.rs", "fn f() { std::net::TcpStream::connect(a); }"),
             ("crates/lighty-lua/src/one.rs", "use std::os::unix::net::UnixStream;"),
+            ("crates/lighty-server/src/conn/one.rs", "use tokio::net::TcpStream;"),
         ],
         fine: &[
             ("crates/lighty-proxy/src/one.rs", "use std::net::SocketAddr;"),
@@ -317,6 +351,47 @@ fn opened_files(source: &Source) -> Vec<Violation> {
     named(source, &["std::fs", "fs::File"])
 }
 
+fn system_calls(source: &Source) -> Vec<Violation> {
+    let crates = [
+        "lighty-buf",
+        "lighty-http",
+        "lighty-wire",
+        "lighty-config",
+        "lighty-core",
+        "lighty-proxy",
+        "lighty-lua",
+        "lighty-modules",
+    ];
+    if !crates.contains(&source.file.crate_name()) || source.file.is_test() {
+        return Vec::new();
+    }
+    named(source, &["rustix", "libc"])
+}
+
+/// Files that run outside the event loop: the main thread waits for the supervisor's at a stop.
+const OUTSIDE_LOOP: &[&str] = &["crates/lighty-proxy/src/upstream/supervisor.rs"];
+
+/// Files of core, modules and proxy are those of [`opened_files`].
+fn blocking_calls(source: &Source) -> Vec<Violation> {
+    let crate_name = source.file.crate_name();
+    let in_loop = match crate_name {
+        "lighty-core" | "lighty-modules" | "lighty-proxy" | "lighty-lua" => true,
+        "lighty-server" => {
+            let parts = ["conn", "listen", "worker"];
+            let path = source.file.below_src().unwrap_or_default();
+            parts.iter().any(|part| path.split(['/', '.']).next() == Some(part))
+        }
+        _ => false,
+    };
+    let is_outside = OUTSIDE_LOOP.contains(&source.file.path.as_str());
+    if !in_loop || is_outside || source.file.is_test() {
+        return Vec::new();
+    }
+    let files = matches!(crate_name, "lighty-server" | "lighty-lua").then_some("std::fs");
+    let calls = ["thread::sleep", "process::Command"].into_iter().chain(files);
+    named(source, &calls.collect::<Vec<_>>())
+}
+
 /// Public calls that write to a socket or to an end of a relayed stream, or give its descriptor
 /// away. Others are private to lighty-io.
 const WRITES: &[&str] = &[
@@ -327,13 +402,15 @@ const WRITES: &[&str] = &[
     "send::Sender",
     "duplicate",
     "dial::send",
+    "shutdown_write",
+    "AsyncWriteExt",
 ];
 
 /// Files that may use names of [`WRITES`], with these names.
 const WRITERS: &[(&str, &[&str])] = &[
     // Owners of a socket, or of an end of a relayed stream.
     ("crates/lighty-proxy/src/connect/dial.rs", &["try_write"]),
-    ("crates/lighty-proxy/src/connect/h2/backend_stream.rs", &["try_write"]),
+    ("crates/lighty-proxy/src/connect/h2/backend_stream.rs", &["try_write", "shutdown_write"]),
     ("crates/lighty-proxy/src/connect/h2/driver.rs", &["try_write"]),
     ("crates/lighty-proxy/src/serve/upstream_call.rs", &["try_write"]),
     ("crates/lighty-proxy/src/upstream/health/checks.rs", &["dial::send"]),
@@ -401,7 +478,7 @@ fn permissions_without_a_use_are_found() {
 }
 
 fn opened_sockets(source: &Source) -> Vec<Violation> {
-    let crates = ["lighty-core", "lighty-modules", "lighty-proxy", "lighty-lua"];
+    let crates = ["lighty-core", "lighty-modules", "lighty-proxy", "lighty-lua", "lighty-server"];
     if !crates.contains(&source.file.crate_name()) || source.file.is_test() {
         return Vec::new();
     }

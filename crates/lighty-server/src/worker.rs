@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_buf::ReadBufPool;
 use lighty_core::log::{About, Level};
 use lighty_core::settings::limits;
 use lighty_core::{Exchange, Fault, Generation, LogThrottle, Machine, Settings};
@@ -25,12 +24,15 @@ use lighty_proxy::serve::local::Local;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::conn::h1::{self, H1Exchange};
+use crate::conn::h1::{H1Exchange, InputMemory};
 use crate::conn::h2::{H2Buffers, H2Exchange};
 use crate::tls::WorkerTls;
 use crate::worker::conn_table::{ConnEntry, ConnTable, sweep_s, wait_s};
 use crate::worker::lateness::Lateness;
 use crate::worker::paces::Paces;
+
+/// Maximum number of buffers for bodies that a worker keeps. A body has one only while it is read.
+const BODY_BUFFERS_MAX: usize = 16;
 
 /// Forwards a listener's raw connections to a backend.
 #[derive(Clone)]
@@ -64,7 +66,7 @@ pub struct Worker {
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
     idle_h2: RefCell<H2Pool>,
     /// Memory for the input of HTTP/1 connections.
-    h1_input: ReadBufPool,
+    h1_input: InputMemory,
     pub(crate) connections_max: Cell<usize>,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
@@ -97,7 +99,7 @@ impl Worker {
             conns: ConnTable::default(),
             idle_exchanges: RefCell::default(),
             idle_h2: RefCell::default(),
-            h1_input: ReadBufPool::new(h1::BUFFER_BYTES, limits::IDLE_EXCHANGES_MAX),
+            h1_input: InputMemory::new(limits::IDLE_EXCHANGES_MAX, BODY_BUFFERS_MAX),
             connections_max: Cell::new(connections_max.max(1)),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),

@@ -23,7 +23,7 @@ use lighty_io::transport::Idle;
 
 pub(crate) use self::exchange::{H1Exchange, H1Io};
 use self::head::Read;
-pub(crate) use self::input::BUFFER_BYTES;
+pub(crate) use self::input::InputMemory;
 pub(super) use self::refuse::refuse_clear_text;
 use super::driver::{self, Driven};
 use super::sink::Sink;

@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lighty_buf::{ChunkQueue, ReadBufPool};
+use lighty_buf::ChunkQueue;
 use lighty_core::Exchange;
 use lighty_core::settings::limits;
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::RequestHead;
 
-use super::input::Input;
+use super::input::{Input, InputMemory};
 
 /// An exchange with the buffers that HTTP/1 needs for it. Pooled per worker: an idle connection
 /// holds none of it.
@@ -45,9 +45,9 @@ pub(super) enum Framing {
 }
 
 impl H1Exchange {
-    /// Creates an exchange for any connection of the worker with this clock and this pool of memory
-    /// for input.
-    pub(crate) fn new(mut exchange: Exchange, clock: Clock, memory: ReadBufPool) -> Self {
+    /// Creates an exchange for any connection of the worker with this clock and memory for
+    /// input.
+    pub(crate) fn new(mut exchange: Exchange, clock: Clock, memory: InputMemory) -> Self {
         let input = Rc::new(RefCell::new(Input::new(clock, memory)));
         exchange.client = Some(Rc::clone(&input) as _);
         let io = H1Io {

@@ -20,10 +20,35 @@ use lighty_wire::http1::{BodyFraming, RequestHead};
 use crate::worker::conn_table::{ConnEntry, StreamEntry};
 
 /// Initial buffer size; a typical request fits.
-pub(crate) const BUFFER_BYTES: usize = 4096;
+const BUFFER_BYTES: usize = 4096;
 
 /// Body bytes passed to a handler at a time.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// Memory for the input of a worker's connections.
+#[derive(Clone)]
+pub(crate) struct InputMemory {
+    /// For heads.
+    heads: ReadBufPool,
+    /// For bodies: with the buffer of a head, each megabyte would take 256 reads.
+    bodies: ReadBufPool,
+}
+
+impl InputMemory {
+    /// Keeps the buffers of at most so many heads, and of so many bodies.
+    pub(crate) fn new(heads_max: usize, bodies_max: usize) -> Self {
+        Self {
+            heads: ReadBufPool::new(BUFFER_BYTES, heads_max),
+            bodies: ReadBufPool::new(PIECE_BYTES, bodies_max),
+        }
+    }
+
+    /// Takes the memory of a buffer that has no bytes.
+    fn take_back(&self, buffer: &mut ReadBuf) {
+        self.heads.take_back(buffer);
+        self.bodies.take_back(buffer);
+    }
+}
 
 /// The reading half of a connection.
 pub(super) struct Input {
@@ -31,7 +56,7 @@ pub(super) struct Input {
     stream: Option<Rc<Stream>>,
     entry: Option<Rc<ConnEntry>>,
     buffer: ReadBuf,
-    pool: ReadBufPool,
+    memory: InputMemory,
     body: BodyState,
     continue_owed: bool,
     /// Interim responses may be sent: the client understands them, and its response has not begun.
@@ -58,15 +83,14 @@ enum BodyState {
 }
 
 impl Input {
-    /// Creates an input for any connection of the worker with this clock and this pool, whose
-    /// buffers have [`BUFFER_BYTES`].
-    pub(super) fn new(clock: Clock, pool: ReadBufPool) -> Self {
+    /// Creates an input for any connection of the worker with this clock and memory.
+    pub(super) fn new(clock: Clock, memory: InputMemory) -> Self {
         Self {
             clock,
             stream: None,
             entry: None,
             buffer: ReadBuf::default(),
-            pool,
+            memory,
             body: BodyState::None,
             continue_owed: false,
             takes_interim: false,
@@ -105,6 +129,7 @@ impl Input {
         self.stream = None;
         self.entry = None;
         self.buffer.recycle(limits::KEPT_BUFFER_BYTES_MAX);
+        self.memory.bodies.take_back(&mut self.buffer);
     }
 
     /// Returns the state of the connection's only stream, which the sweep checks for timeouts.
@@ -124,7 +149,7 @@ impl Input {
 
     /// Returns the buffer's memory, unless it has bytes: the request waits for its response.
     pub(super) fn spare_memory(&mut self) {
-        self.pool.take_back(&mut self.buffer);
+        self.memory.take_back(&mut self.buffer);
     }
 
     /// Reads more bytes after the pending ones; 0 at end of file. The buffer grows up to `most`
@@ -134,14 +159,14 @@ impl Input {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<std::io::Result<usize>> {
-        self.pool.lend(&mut self.buffer);
+        self.memory.heads.lend(&mut self.buffer);
         let Some(room) = self.buffer.room(BUFFER_BYTES, most) else {
             return Poll::Ready(Err(std::io::ErrorKind::OutOfMemory.into()));
         };
         let Some(stream) = &self.stream else { return Poll::Ready(Ok(0)) };
         match stream.poll_read(cx, room) {
             Poll::Pending => {
-                self.pool.take_back(&mut self.buffer);
+                self.memory.take_back(&mut self.buffer);
                 Poll::Pending
             }
             Poll::Ready(read) => {
@@ -232,6 +257,8 @@ impl Input {
         if let Some(entry) = self.entry() {
             entry.wait_for_body(&self.clock);
         }
+        self.memory.take_back(&mut self.buffer);
+        self.memory.bodies.lend(&mut self.buffer);
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
             Err(_) => return Poll::Ready(Err(BodyFault::Disconnected)),
@@ -438,7 +465,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let stream = Rc::new(Stream::from_unix(ours));
         let clock = Clock::manual(0);
-        let mut input = Input::new(clock.clone(), ReadBufPool::new(BUFFER_BYTES, 1));
+        let mut input = Input::new(clock.clone(), InputMemory::new(1, 1));
         let begun_s = sweep_s(&clock);
         let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), begun_s);
         let entry = &conn.stream;
@@ -455,11 +482,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bodies_are_read_in_large_pieces_and_their_buffers_are_given_back() {
+        const BYTES: usize = 48 * 1024;
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let stream = Rc::new(Stream::from_unix(ours));
+        let memory = InputMemory::new(1, 1);
+        let mut input = Input::new(Clock::manual(0), memory.clone());
+        let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), 0);
+        input.attach(&stream, &conn);
+        let mut head = RequestHead::default();
+        head.framing = BodyFraming::Length(BYTES as u64);
+        input.begin_body(&head, 0);
+        theirs.writable().await.expect("room");
+        assert_eq!(theirs.try_write(&[b'a'; BYTES]).expect("written"), BYTES);
+        let piece = std::future::poll_fn(|cx| input.poll_piece(cx)).await;
+        assert_eq!(piece.expect("a piece").expect("no fault").len(), BYTES);
+        input.detach();
+        let mut next = ReadBuf::default();
+        memory.bodies.lend(&mut next);
+        assert_eq!(next.room(1, 1).map(|room| room.len()), Some(PIECE_BYTES));
+    }
+
+    #[tokio::test]
     async fn what_does_not_fit_of_an_interim_response_goes_before_the_next() {
         let (ours, theirs) =
             memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
         let stream = Rc::new(Stream::from_memory(ours));
-        let mut input = Input::new(Clock::manual(0), ReadBufPool::new(BUFFER_BYTES, 1));
+        let mut input = Input::new(Clock::manual(0), InputMemory::new(1, 1));
         let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), 0);
         input.attach(&stream, &conn);
         let mut head = RequestHead::default();

@@ -62,7 +62,7 @@ pub struct Local {
     reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     calls: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
-    /// Memory for what calls read.
+    /// Memory for the inboxes of calls.
     inboxes: ReadBufPool,
     random: Random,
     log: Log,

@@ -76,6 +76,7 @@ pub(crate) struct UpstreamCall {
     /// Interim responses to this request so far.
     interim: u32,
     inbox: ReadBuf,
+    /// Memory for the inbox while it has bytes.
     pool: ReadBufPool,
     /// The last result of [`Connection::withheld`].
     withheld: Option<u64>,

@@ -371,7 +371,7 @@ fn system_calls(source: &Source) -> Vec<Violation> {
 /// Files that run outside the event loop: the main thread waits for the supervisor's at a stop.
 const OUTSIDE_LOOP: &[&str] = &["crates/lighty-proxy/src/upstream/supervisor.rs"];
 
-/// Files of core, modules and proxy are those of [`opened_files`].
+/// For files, core, modules and proxy have [`opened_files`].
 fn blocking_calls(source: &Source) -> Vec<Violation> {
     let crate_name = source.file.crate_name();
     let in_loop = match crate_name {

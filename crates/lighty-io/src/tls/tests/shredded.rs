@@ -26,7 +26,7 @@ impl PiecewiseClient {
         out
     }
 
-    /// Reads what has arrived from the server, and waits for it if the handshake needs it.
+    /// Reads the server's bytes, and waits for them if the handshake needs more.
     async fn receive(&mut self) {
         let mut buffer = vec![0; 32 << 10];
         let count = self.far.read(&mut buffer).await.expect("an open connection");
@@ -148,7 +148,7 @@ fn hello_is_the_same_in_any_pieces() {
     shred(&hello, |pieces| assert_eq!(runtime.block_on(read_hello(pieces)), whole));
 }
 
-/// Reads what is there, without waiting.
+/// Reads the bytes that have arrived, without waiting.
 async fn read_available(stream: &Stream, all: &mut Vec<u8>) {
     let mut buffer = [0; 1_000];
     let read = poll_fn(|cx| match stream.poll_read(cx, &mut buffer) {

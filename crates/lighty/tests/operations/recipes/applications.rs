@@ -117,7 +117,7 @@ fn single_page_application() {
     let caching = |target| trial.get(HOST, target).field("Cache-Control").map(str::to_owned);
     assert_eq!(caching("/users/7").as_deref(), Some("max-age=0"));
     assert_eq!(caching("/assets/app.4f3a.js").as_deref(), Some("max-age=31536000"));
-    // A cached 404 would hide the asset for a year, and the API says by itself what to cache.
+    // A cached 404 would hide the asset for a year, and the API sets its own cache headers.
     assert_eq!(caching("/assets/app.0000.js"), None);
     assert_eq!(caching("/api/users"), None);
 }

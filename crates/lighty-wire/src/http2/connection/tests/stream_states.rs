@@ -105,7 +105,7 @@ impl Lab {
         }
     }
 
-    /// Applies an event. Returns what it led to: nothing, a refusal (`-`), or a fault.
+    /// Applies an event. Returns its effect: nothing, a refusal (`-`), or a fault.
     fn apply(&mut self, act: Act) -> String {
         let is_server = self.bench.conn.role == Role::Server;
         let head = if is_server { POST } else { &[0x88] };

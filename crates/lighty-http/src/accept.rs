@@ -30,38 +30,63 @@ pub fn prefers(accept: Option<&[u8]>, wanted: &str, default: &str) -> bool {
     media_quality(accept, wanted) > media_quality(accept, default)
 }
 
-/// The client's weight for a content coding. Without the field every coding is acceptable, but
-/// servers should use none: the weight is 0 for all but `identity`, which is acceptable unless
-/// rejected.
-#[must_use]
-pub fn encoding_quality(accept_encoding: Option<&[u8]>, coding: &str) -> Quality {
-    let is_identity = coding == "identity";
-    let default = if is_identity { QUALITY_FULL } else { 0 };
-    let Some(value) = accept_encoding else { return default };
-    if let Some(quality) = named_encoding_quality(value, coding) {
-        return quality;
-    }
-    match named_encoding_quality(value, "*") {
-        Some(0) => 0,
-        Some(quality) if !is_identity => quality,
-        _ => default,
-    }
+/// The weights that an `Accept-Encoding` gives to some codings and to `identity`, read in one pass.
+#[derive(Clone, Copy, Debug)]
+pub struct CodingWeights<const N: usize> {
+    named: [Option<Quality>; N],
+    identity: Option<Quality>,
+    /// The weight of `*`.
+    others: Option<Quality>,
 }
 
-/// The weight that an `Accept-Encoding` gives a coding by its name, with or without the prefix
-/// `x-`.
-#[must_use]
-pub fn named_encoding_quality(accept_encoding: &[u8], coding: &str) -> Option<Quality> {
-    list_items(accept_encoding).find_map(|item| {
-        let (name, quality) = split_quality(item);
-        let plain = match name {
-            [b'x' | b'X', b'-', plain @ ..] => plain,
-            _ => name,
-        };
-        let is_meant = name.eq_ignore_ascii_case(coding.as_bytes())
-            || plain.eq_ignore_ascii_case(coding.as_bytes());
-        is_meant.then_some(quality)
-    })
+impl<const N: usize> CodingWeights<N> {
+    /// Reads the weights of `codings`. A name may have the prefix `x-`; the first of equal names
+    /// counts.
+    #[must_use]
+    pub fn of(accept_encoding: &[u8], codings: &[&str; N]) -> Self {
+        let mut weights = Self { named: [None; N], identity: None, others: None };
+        for item in list_items(accept_encoding) {
+            let (name, quality) = split_quality(item);
+            let plain = match name {
+                [b'x' | b'X', b'-', plain @ ..] => plain,
+                _ => name,
+            };
+            let is = |coding: &str| {
+                let coding = coding.as_bytes();
+                name.eq_ignore_ascii_case(coding) || plain.eq_ignore_ascii_case(coding)
+            };
+            for (weight, coding) in weights.named.iter_mut().zip(codings) {
+                if is(coding) {
+                    weight.get_or_insert(quality);
+                }
+            }
+            if is("identity") {
+                weights.identity.get_or_insert(quality);
+            } else if is("*") {
+                weights.others.get_or_insert(quality);
+            }
+        }
+        weights
+    }
+
+    /// The weight of the coding of this index; 0 unless it is named or `*` is.
+    #[must_use]
+    pub fn quality(&self, index: usize) -> Quality {
+        self.named[index].or(self.others).unwrap_or(0)
+    }
+
+    /// The weight of `identity`, if it is named.
+    #[must_use]
+    pub const fn identity(&self) -> Option<Quality> {
+        self.identity
+    }
+
+    /// True if an unencoded response is not acceptable: `identity;q=0`, or `*;q=0` without
+    /// `identity`.
+    #[must_use]
+    pub fn refuses_identity(&self) -> bool {
+        self.identity.or(self.others) == Some(0)
+    }
 }
 
 /// 3 for the type itself, 2 for `type/*`, 1 for `*/*`, 0 for no match. Parameters of the range are
@@ -83,6 +108,9 @@ fn media_specificity(range: &[u8], media_type: &[u8]) -> u8 {
 
 /// Splits an item into its name and its `q`; a malformed weight counts as missing.
 fn split_quality(item: &[u8]) -> (&[u8], Quality) {
+    if !item.contains(&b';') {
+        return (item, QUALITY_FULL);
+    }
     let mut parts = item.split(|&byte| byte == b';').map(trim);
     let name = parts.next().unwrap_or_default();
     let quality = parts.find_map(|part| match part {
@@ -164,17 +192,25 @@ mod tests {
     }
 
     #[test]
-    fn encodings() {
-        let quality = |value: &str, coding| encoding_quality(Some(value.as_bytes()), coding);
-        assert_eq!(quality("gzip, deflate, br;q=0.5", "br"), 500);
-        assert_eq!(quality("gzip", "br"), 0);
-        assert_eq!(quality("x-gzip", "gzip"), 1000);
-        assert_eq!(quality("*;q=0.2", "br"), 200);
-        assert_eq!(quality("gzip;q=0, *", "gzip"), 0);
-        assert_eq!(quality("gzip", "identity"), 1000);
-        assert_eq!(quality("identity;q=0", "identity"), 0);
-        assert_eq!(quality("*;q=0", "identity"), 0);
-        assert_eq!(quality("*;q=0.5", "identity"), 1000);
-        assert_eq!((encoding_quality(None, "gzip"), encoding_quality(None, "identity")), (0, 1000));
+    fn codings_are_weighed() {
+        const CODINGS: [&str; 2] = ["gzip", "br"];
+        for (value, qualities, refuses_identity) in [
+            ("gzip, deflate, br;q=0.5", [1000, 500], false),
+            ("gzip", [1000, 0], false),
+            ("x-gzip", [1000, 0], false),
+            ("*;q=0.2", [200, 200], false),
+            ("gzip;q=0, *", [0, 1000], false),
+            ("gzip;q=0.1, gzip", [100, 0], false),
+            ("identity;q=0", [0, 0], true),
+            ("*;q=0", [0, 0], true),
+            ("*;q=0, identity", [0, 0], false),
+            ("", [0, 0], false),
+        ] {
+            let weights = CodingWeights::of(value.as_bytes(), &CODINGS);
+            assert_eq!([0, 1].map(|index| weights.quality(index)), qualities, "{value}");
+            assert_eq!(weights.refuses_identity(), refuses_identity, "{value}");
+        }
+        let identity = |value: &str| CodingWeights::of(value.as_bytes(), &CODINGS).identity();
+        assert_eq!((identity("gzip"), identity("identity;q=0.5")), (None, Some(500)));
     }
 }

@@ -200,7 +200,7 @@ impl Fields {
             None => self
                 .entries
                 .iter()
-                .find(|entry| self.name(entry).eq_ignore_ascii_case(name))
+                .find(|entry| entry.id.is_none() && self.name(entry).eq_ignore_ascii_case(name))
                 .map(|entry| self.value(entry)),
         }
     }
@@ -262,7 +262,10 @@ impl Fields {
 
     /// Adds a request field's name to `Vary`, unless it is listed (RFC 9110 section 12.5.5).
     pub fn add_to_vary(&mut self, name: &str) {
-        if self.list_contains(Known::Vary, "*") || self.list_contains(Known::Vary, name) {
+        if !self.contains(Known::Vary) {
+            return self.push_known(Known::Vary, name);
+        }
+        if self.is_listed(Known::Vary, "*") || self.is_listed(Known::Vary, name) {
             return;
         }
         let lines: Vec<&[u8]> = self.get_all(Known::Vary).filter(|line| !line.is_empty()).collect();
@@ -272,10 +275,23 @@ impl Fields {
 
     /// Leaves exactly one field of this name: the first keeps its position, others are removed.
     pub fn set(&mut self, name: Known, value: impl AsRef<[u8]>) {
-        let place = self.entries.iter().position(|entry| entry.id == Some(name));
-        self.remove(name);
-        let place = place.unwrap_or(self.entries.len());
-        self.insert(place, name.as_str().as_bytes(), value.as_ref(), Some(name));
+        if !self.contains(name) {
+            return self.push_known(name, value);
+        }
+        let is_same = |entry: &FieldPosition| entry.id == Some(name);
+        let mut places = self.entries.iter().enumerate().filter(|(_, entry)| is_same(entry));
+        let (first, more) = (places.next().map(|(place, _)| place), places.next().is_some());
+        let entry = self.store_begun(name.as_wire(), value.as_ref(), Some(name));
+        let Some(first) = first else { return self.entries.push(entry) };
+        self.altered = true;
+        self.entries[first] = entry;
+        if more {
+            let mut place = 0;
+            self.entries.retain(|entry| {
+                place += 1;
+                place == first + 1 || !is_same(entry)
+            });
+        }
     }
 
     /// Like [`Fields::set`], with the name as text.
@@ -358,6 +374,37 @@ impl Fields {
     #[must_use]
     pub fn as_wire(&self) -> Option<&[u8]> {
         (!self.altered).then_some(&self.buf)
+    }
+
+    /// Appends all fields in wire format to `out`. The caller checks that no byte of a name or a
+    /// value could end a line.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        if let Some(section) = self.as_wire() {
+            return out.extend_from_slice(section);
+        }
+        out.reserve(self.buf.len());
+        for entry in &self.entries {
+            if let Some(line) = self.line(entry) {
+                out.extend_from_slice(line);
+                continue;
+            }
+            out.extend_from_slice(self.name(entry));
+            out.extend_from_slice(SEPARATOR);
+            out.extend_from_slice(self.value(entry));
+            out.extend_from_slice(LINE_END);
+        }
+    }
+
+    /// A field in wire format, unless its bytes came in another form: with other blanks, or none.
+    fn line(&self, entry: &FieldPosition) -> Option<&[u8]> {
+        let line = self.buf.get(entry.name_start as usize..)?;
+        let value = (entry.value_start - entry.name_start) as usize;
+        let end = value + entry.value_len as usize;
+        let line = line.get(..end + LINE_END.len())?;
+        let is_usual = line.ends_with(LINE_END)
+            && entry.name_len as usize + SEPARATOR.len() == value
+            && line[..value].ends_with(SEPARATOR);
+        is_usual.then_some(line)
     }
 
     /// True if every name is a [`Known`] one or was checked, and so certainly a token.

@@ -105,6 +105,11 @@ fn a_section_is_taken_over_as_it_came() {
         assert!(!fields.names_are_tokens());
         fields.push_known(Known::Via, "b");
         assert_eq!(fields.get(Known::Via), Some(&b"b"[..]));
+        fields.set(Known::Host, "c");
+        let mut written = b"before ".to_vec();
+        fields.write_to(&mut written);
+        let lines = "before Host: c\r\nx-One: 1\r\nVary: \r\nVia: b\r\n";
+        assert_eq!(written, lines.as_bytes(), "blanks as usual, leftovers not at all");
     }
 }
 

@@ -14,6 +14,7 @@ mod params;
 mod settings;
 mod tags;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
@@ -130,6 +131,12 @@ impl Module for Deflate {
             return Step::Next;
         }
         if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
+            let known =
+                if own.precompressed { kept::known_beside(ex, &wanted.codings) } else { None };
+            if let Some((coding, entry)) = known {
+                self.replace(ex, own, coding, &entry, BEFOREHAND);
+                return Step::Next;
+            }
             return Step::Wait(Box::pin(async move {
                 self.respond_with_file(ex, settings.module::<DeflateSettings>(), &wanted).await;
                 Step::Next
@@ -139,6 +146,9 @@ impl Module for Deflate {
         Step::Next
     }
 }
+
+/// How a precompressed file was made, for the log.
+const BEFOREHAND: &str = "compressed beforehand";
 
 /// True if a request compares entity tags.
 fn compares_tags(fields: &Fields) -> bool {
@@ -158,12 +168,12 @@ fn add_bare_tags(ex: &mut Exchange) {
 const ACCEPT_ENCODING: &str = "Accept-Encoding";
 
 /// `Accept-Encoding`, its lines joined.
-fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
+fn accept_encoding(fields: &Fields) -> Option<Cow<'_, [u8]>> {
     let mut lines = fields.get_all(Known::AcceptEncoding);
-    let mut whole = lines.next()?.to_vec();
+    let mut whole = Cow::Borrowed(lines.next()?);
     for line in lines {
-        whole.extend_from_slice(b", ");
-        whole.extend_from_slice(line);
+        whole.to_mut().extend_from_slice(b", ");
+        whole.to_mut().extend_from_slice(line);
     }
     Some(whole)
 }
@@ -178,9 +188,14 @@ fn may_be_encoded(ex: &Exchange, own: &DeflateSettings) -> bool {
 fn is_bound(fields: &Fields) -> bool {
     fields.contains(Known::ContentEncoding)
         || fields.list_contains(Known::CacheControl, "no-transform")
-        || [&b"Content-MD5"[..], b"Content-Digest", b"Repr-Digest"]
-            .iter()
-            .any(|digest| fields.get_named(digest).is_some())
+        || fields.unknown_names().any(is_digest)
+}
+
+/// True for a field with a checksum of the content.
+fn is_digest(name: &[u8]) -> bool {
+    [&b"Content-MD5"[..], b"Content-Digest", b"Repr-Digest"]
+        .iter()
+        .any(|digest| name.eq_ignore_ascii_case(digest))
 }
 
 /// True if the media type is configured.
@@ -271,7 +286,7 @@ impl Deflate {
         if own.precompressed
             && let Some((coding, entry)) = kept::find_beside(ex, &wanted.codings).await
         {
-            return self.replace(ex, own, coding, &entry, "compressed beforehand");
+            return self.replace(ex, own, coding, &entry, BEFOREHAND);
         }
         let first = wanted.codings.iter().find(|coding| coding.is_built());
         let name = first.and_then(|coding| kept::cached_name(ex, *coding));

@@ -1,6 +1,8 @@
 //! The content codings, and their negotiation.
 
-use lighty_http::accept::{encoding_quality, named_encoding_quality};
+use std::ops::Deref;
+
+use lighty_http::accept::CodingWeights;
 
 /// A content coding (RFC 9110 section 8.4.1; RFC 7932, RFC 8878; bzip2 by custom).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,9 @@ impl Coding {
     pub(super) const ALL: [Coding; 5] =
         [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
 
+    /// Their names, in the same order.
+    const NAMES: [&str; 5] = ["br", "zstd", "gzip", "deflate", "bzip2"];
+
     /// True if this build has the encoder. Precompressed files need none.
     pub(super) fn is_built(self) -> bool {
         match self {
@@ -30,13 +35,7 @@ impl Coding {
 
     /// Name in `Content-Encoding`, in entity tags and in names of cached files.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Coding::Brotli => "br",
-            Coding::Zstd => "zstd",
-            Coding::Gzip => "gzip",
-            Coding::Deflate => "deflate",
-            Coding::Bzip2 => "bzip2",
-        }
+        Self::NAMES[self as usize]
     }
 
     /// The suffix of a precompressed file.
@@ -60,11 +59,42 @@ impl Coding {
     }
 }
 
+/// Codings, each at most once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CodingList {
+    slots: [Coding; Coding::ALL.len()],
+    len: usize,
+}
+
+impl Default for CodingList {
+    fn default() -> Self {
+        Self { slots: Coding::ALL, len: 0 }
+    }
+}
+
+impl Deref for CodingList {
+    type Target = [Coding];
+
+    fn deref(&self) -> &[Coding] {
+        &self.slots[..self.len]
+    }
+}
+
+impl CodingList {
+    /// Adds a coding unless it is there.
+    fn add(&mut self, coding: Coding) {
+        if !self.contains(&coding) {
+            self.slots[self.len] = coding;
+            self.len += 1;
+        }
+    }
+}
+
 /// The client's accepted codings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AcceptedCodings {
     /// The usable codings, best first.
-    pub(super) codings: Vec<Coding>,
+    pub(super) codings: CodingList,
     /// The client rejects unencoded responses (`identity;q=0`).
     pub(super) refuses_identity: bool,
 }
@@ -74,15 +104,18 @@ impl AcceptedCodings {
     /// weight than an explicit `identity` is not used.
     pub(super) fn of(accept_encoding: Option<&[u8]>, allowed: &[Coding]) -> Self {
         let Some(accept) = accept_encoding else { return Self::default() };
-        let plain = named_encoding_quality(accept, "identity").unwrap_or(0);
-        let quality = |coding: Coding| encoding_quality(Some(accept), coding.name());
-        let mut codings: Vec<Coding> = allowed
-            .iter()
-            .copied()
-            .filter(|coding| quality(*coding) > 0 && quality(*coding) >= plain)
-            .collect();
-        codings.sort_by_key(|coding| std::cmp::Reverse(quality(*coding)));
-        Self { codings, refuses_identity: encoding_quality(Some(accept), "identity") == 0 }
+        let weights = CodingWeights::of(accept, &Coding::NAMES);
+        let least = weights.identity().unwrap_or(0).max(1);
+        let quality = |coding: Coding| weights.quality(coding as usize);
+        let mut codings = CodingList::default();
+        for coding in allowed.iter().copied().filter(|coding| quality(*coding) >= least) {
+            codings.add(coding);
+        }
+        let usable = codings.len;
+        if usable > 1 {
+            codings.slots[..usable].sort_by_key(|coding| std::cmp::Reverse(quality(*coding)));
+        }
+        Self { codings, refuses_identity: weights.refuses_identity() }
     }
 }
 
@@ -92,7 +125,7 @@ mod tests {
     use super::*;
 
     fn wanted(accept: &str, allowed: &[Coding]) -> Vec<Coding> {
-        AcceptedCodings::of(Some(accept.as_bytes()), allowed).codings
+        AcceptedCodings::of(Some(accept.as_bytes()), allowed).codings.to_vec()
     }
 
     #[test]
@@ -120,7 +153,9 @@ mod tests {
         }
         assert_eq!(wanted("gzip, br", &[Gzip, Brotli]), [Gzip, Brotli]);
         assert_eq!(wanted("gzip, br", &[Gzip]), [Gzip]);
-        assert_eq!(AcceptedCodings::of(None, all), AcceptedCodings::default());
+        assert_eq!(wanted("gzip", &[Gzip, Gzip]), [Gzip], "a coding that is allowed twice");
+        let none = AcceptedCodings::of(None, all);
+        assert!(none.codings.is_empty() && !none.refuses_identity);
     }
 
     #[test]

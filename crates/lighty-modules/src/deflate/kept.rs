@@ -25,21 +25,48 @@ pub(super) async fn find_beside(
     ex: &Exchange,
     codings: &[Coding],
 ) -> Option<(Coding, Rc<CacheEntry>)> {
-    let original = ex.physical.entry.clone()?;
     let root = ex.physical.root.clone()?;
-    for coding in codings {
-        let Some(ending) = coding.ending() else { continue };
+    for (coding, ending) in with_endings(codings) {
         let name = [&ex.physical.rel, ending.as_bytes()].concat();
         let found = look_up(ex, &root, &name, ex.settings.core.follow_symlink).await;
-        let is_current = |entry: &Rc<CacheEntry>| {
-            let (theirs, ours) = (entry.meta(), original.meta());
-            (theirs.mtime_s, theirs.mtime_ns) >= (ours.mtime_s, ours.mtime_ns)
-        };
-        if let Some(entry) = found.filter(is_current) {
-            return Some((*coding, entry));
+        if let Some(entry) = found.filter(|entry| is_current(ex, entry)) {
+            return Some((coding, entry));
         }
     }
     None
+}
+
+/// Like [`find_beside`], without waiting: `None` also if a file must be looked up first.
+pub(super) fn known_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Coding, Rc<CacheEntry>)> {
+    let root = ex.physical.root.as_ref()?;
+    let follow = ex.settings.core.follow_symlink;
+    let noatime = ex.settings.server.use_noatime;
+    for (coding, ending) in with_endings(codings) {
+        let name = [&ex.physical.rel, ending.as_bytes()].concat();
+        let entry = ex.machine.stat_cache.known(root, &name, follow, noatime)?;
+        if is_content(&entry) && is_current(ex, &entry) {
+            return Some((coding, entry));
+        }
+    }
+    None
+}
+
+fn with_endings(codings: &[Coding]) -> impl Iterator<Item = (Coding, &'static str)> {
+    codings.iter().filter_map(|coding| Some((*coding, coding.ending()?)))
+}
+
+/// True if a precompressed file is not older than the original.
+fn is_current(ex: &Exchange, entry: &CacheEntry) -> bool {
+    ex.physical.entry.as_ref().is_some_and(|original| {
+        let (theirs, ours) = (entry.meta(), original.meta());
+        (theirs.mtime_s, theirs.mtime_ns) >= (ours.mtime_s, ours.mtime_ns)
+    })
+}
+
+/// True for a non-empty regular file: no encoding is empty.
+fn is_content(entry: &CacheEntry) -> bool {
+    let meta = entry.meta();
+    meta.kind == FileKind::File && meta.size > 0
 }
 
 /// The name in the cache directory: physical path, coding, tag. `None` if the file has no strong
@@ -78,7 +105,7 @@ pub(super) fn new_cached(directory: &str, name: &[u8]) -> CacheFile {
     CacheFile::new(Path::new(directory), Path::new(std::ffi::OsStr::from_bytes(name)))
 }
 
-/// Looks up a non-empty regular file: no encoding is empty.
+/// Looks up a file with content.
 async fn look_up(
     ex: &Exchange,
     root: &Rc<lighty_io::file::Root>,
@@ -90,8 +117,7 @@ async fn look_up(
         Lookup::Ready(result) => result.ok()?,
         Lookup::Wait(future) => future.await.ok()?,
     };
-    let meta = entry.meta();
-    (meta.kind == FileKind::File && meta.size > 0).then_some(entry)
+    is_content(&entry).then_some(entry)
 }
 
 /// A whole file as a body.

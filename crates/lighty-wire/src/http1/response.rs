@@ -102,14 +102,12 @@ fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
 /// [`EncodeFault`]; lines appended before the fault stay.
 #[inline]
 pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
-    if let Some(section) = fields.as_wire()
-        && fields.names_are_tokens()
-        && fields.values_are_clean()
-    {
-        out.extend_from_slice(section);
-        return Ok(());
+    if !fields.names_are_tokens() && !fields.unknown_names().all(is_token) {
+        return Err(EncodeFault::Name);
     }
-    push_lines(fields.iter_known(), out)
+    let start = out.len();
+    fields.write_to(out);
+    if fields.values_are_clean() { Ok(()) } else { check_lines(&out[start..], fields.len()) }
 }
 
 /// Appends field lines one by one. Checks for forbidden bytes once at the end: one pass over the
@@ -130,7 +128,11 @@ pub(super) fn push_lines<'a>(
         push_line(name, value, out);
         count += 1;
     }
-    let section = &out[start..];
+    check_lines(&out[start..], count)
+}
+
+/// Checks that no value of a section ends a line before its end.
+fn check_lines(section: &[u8], count: usize) -> Result<(), EncodeFault> {
     if control_bytes(section) == 2 * count || has_whole_lines(section, count) {
         Ok(())
     } else {

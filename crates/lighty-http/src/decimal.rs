@@ -12,6 +12,14 @@ pub fn push(number: u64, out: &mut Vec<u8>) {
 
 /// Appends a number, padded on the left with `fill` to `width` characters.
 pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
+    // Two characters at most: days, hours, minutes, most counts.
+    if number < 10 && width <= 1 {
+        return out.push(b'0' + number as u8);
+    }
+    if number < 100 && width == 2 {
+        let tens = if number < 10 { fill } else { b'0' + (number / 10) as u8 };
+        return out.extend_from_slice(&[tens, b'0' + (number % 10) as u8]);
+    }
     let mut digits = [0; DIGITS_MAX];
     let mut start = digits.len();
     let mut left = number;
@@ -24,7 +32,9 @@ pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
         }
     }
     let missing = width.saturating_sub(DIGITS_MAX - start);
-    out.extend(core::iter::repeat_n(fill, missing));
+    if missing > 0 {
+        out.extend(core::iter::repeat_n(fill, missing));
+    }
     out.extend_from_slice(&digits[start..]);
 }
 
@@ -63,6 +73,16 @@ mod tests {
             let mut out = Vec::new();
             push_padded(number, 3, fill, &mut out);
             assert_eq!(out, padded.as_bytes());
+        }
+        for number in [0, 1, 9, 10, 42, 99, 100, 101, u64::MAX] {
+            for width in 0..4 {
+                let mut out = Vec::new();
+                push_padded(number, width, b'0', &mut out);
+                assert_eq!(out, alloc::format!("{number:0width$}").as_bytes());
+                out.clear();
+                push_padded(number, width, b' ', &mut out);
+                assert_eq!(out, alloc::format!("{number:width$}").as_bytes());
+            }
         }
     }
 

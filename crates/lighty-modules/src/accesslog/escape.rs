@@ -27,15 +27,17 @@ impl Escaping {
 }
 
 fn push_hex(text: &[u8], out: &mut Vec<u8>) {
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-                out.extend_from_slice(&[b'\\', b'x', DIGITS[high], DIGITS[low]]);
-            }
-            _ => out.push(byte),
-        }
+    let is_escaped = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f..);
+    let mut left = text;
+    while let Some(at) = left.iter().position(is_escaped) {
+        let (plain, escaped) = left.split_at(at);
+        let byte = escaped[0];
+        let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+        out.extend_from_slice(plain);
+        out.extend_from_slice(&[b'\\', b'x', DIGITS[high], DIGITS[low]]);
+        left = &escaped[1..];
     }
+    out.extend_from_slice(left);
 }
 
 fn push_json(text: &[u8], out: &mut Vec<u8>) {

@@ -38,17 +38,17 @@ class Counter:
             time.sleep(0.1)
         raise rig.RigError(f"callgrind writes no {path}")
 
-    def per_request(self, server, path, requests):
+    def per_request(self, server, path, requests, fields=""):
         """Instructions of one request on a kept connection, the second time that it is asked."""
         for _ in range(2):
-            ask(server.port, path, requests)
+            ask(server.port, path, requests, fields)
             count = self.since_last(server.pid)
         return count / requests
 
 
-def ask(port, path, count):
+def ask(port, path, count, fields=""):
     """So many requests by one connection, whatever the status."""
-    request = client.head(path)
+    request = client.head(path, fields)
     with client.connect(port, 30) as s:
         for _ in range(count):
             s.sendall(request)

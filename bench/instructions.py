@@ -6,6 +6,7 @@ and the first requests.  `--before FILE` counts another binary beside it: a chan
 percent of a row.  magnet.py has the rows of scripts.
 """
 import argparse
+import gzip
 import shutil
 import sys
 
@@ -17,18 +18,33 @@ import servers
 REQUESTS = 400
 PAGE = b"<p>A line of a page that compresses.</p>\n" * 60
 
-# Path, and lines of the configuration.
+BROWSER = (
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n"
+    "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n"
+    "Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n"
+    "Referer: http://bench/\r\nUpgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\n"
+    "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\nPriority: u=0, i\r\n"
+    "Cookie: session=0123456789abcdef; theme=dark\r\n")
+
+# Path, lines of the configuration, fields of the request.
 ROWS = {
-    "44 B": ("/index.html", ""),
+    "44 B": ("/index.html", "", ""),
     # callgrind fails where "auto" asks whether pages are resident.
-    "100 KB": ("/100k.bin", 'server.network-backend = "linux-sendfile"'),
-    "compressed": ("/page.html", 'deflate.mimetypes = ( "text/html" )'),
+    "100 KB": ("/100k.bin", 'server.network-backend = "linux-sendfile"', ""),
+    "browser's head": ("/index.html", "", BROWSER),
+    "index file": ("/", 'index-file.names = ( "index.html" )', ""),
+    "access log": ("/index.html", 'server.modules += ( "mod_accesslog" )\n'
+                                  'accesslog.filename = "%DIRECTORY%/access.log"', ""),
+    "compressed": ("/page.html", 'deflate.mimetypes = ( "text/html" )', ""),
+    "precompressed": ("/page.html", 'deflate.mimetypes = ( "text/html" )\n'
+                                    'deflate.precompressed = "enable"',
+                      "Accept-Encoding: gzip\r\n"),
     "rewritten with fields": ("/old/index.html",
                                'url.rewrite-once = ( "^/old/(.*)" => "/$1" )\n'
                                'setenv.add-response-header = ( "X-A" => "b" )\n'
-                               'expire.url = ( "/" => "access plus 1 days" )'),
+                               'expire.url = ( "/" => "access plus 1 days" )', ""),
     "proxied 44 B": ("/index.html", 'proxy-core.protocol = "http"\n'
-                                    'proxy-core.backends = ( "127.0.0.1:%BACKEND%" )'),
+                                    'proxy-core.backends = ( "127.0.0.1:%BACKEND%" )', ""),
 }
 
 
@@ -39,7 +55,9 @@ def main():
     args = ap.parse_args()
     if not shutil.which("valgrind"):
         raise rig.RigError("valgrind is not installed")
-    rig.write_once(rig.document_root(args.out) + "/page.html", PAGE)
+    page = rig.document_root(args.out) + "/page.html"
+    rig.write_once(page, PAGE)
+    rig.write_once(page + ".gz", gzip.compress(PAGE, 9, mtime=0))
     binaries = {"lighty": args.lighty} | ({"before": args.before} if args.before else {})
     rows = {}
     with proxy.backend(args) as backend:
@@ -52,11 +70,12 @@ def main():
 
 def counted(args, name, file, label, backend):
     """Instructions of one request of a row."""
-    path, lines = ROWS[label]
+    path, lines, fields = ROWS[label]
+    lines = lines.replace("%DIRECTORY%", f"{args.out}/servers")
     counter = callgrind.Counter(f"{args.out}/servers/instructions-{name}")
     argv, port = command(argparse.Namespace(**{**vars(args), "lighty": file}), lines, backend)
     with rig.serving(name, [*counter.tool, *argv], port, f"{args.out}/{name}.output") as server:
-        return counter.per_request(server, path, REQUESTS)
+        return counter.per_request(server, path, REQUESTS, fields)
 
 
 def command(args, lines, backend):

@@ -6,10 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 host=$(rustc -vV | sed -n 's/^host: //p')
-profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
+profdata=${LLVM_PROFDATA:-$(rustc --print target-libdir)/../bin/llvm-profdata}
 for need in "$profdata" "$(command -v python3 || echo python3)"; do
     if [ ! -x "$need" ]; then
-        echo "profiled.sh: $need is missing (rustup component add llvm-tools; python3 3.11)" >&2
+        echo "profiled.sh: $need is missing (rustup component add llvm-tools, or LLVM_PROFDATA=FILE; python3 3.11)" >&2
         exit 3
     fi
 done

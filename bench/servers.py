@@ -14,6 +14,8 @@ A server is named BASE or BASE:VARIANT.
                    `inline` (no stat threads: paths are looked up in the event loop), or
                    `chunkN` (a read brings in N KB), or `readsN` (N reads at a time), or
                    `deflate` (the filters are there and have nothing to do)
+    lighty-plain   the same from the binary of --plain; with that option it is measured wherever
+                   lighty is, and lighty is then what scripts/profiled.sh made
 
 As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
 lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
@@ -32,6 +34,7 @@ import subprocess
 
 import rig
 
+PLAIN = "lighty-plain"
 ENGINES = {"ring": "io-uring", "pool": "threads"}
 NUMBERS = {"chunk": "server.read-chunk", "reads": "server.max-read-threads"}
 
@@ -56,7 +59,7 @@ class Tuning:
 def chosen(args, tuning=None, root=None):
     """[(name, make)] of the servers asked for that are installed; make() gives (argv, port)."""
     found = []
-    for name in args.servers.split(","):
+    for name in with_plain(args, args.servers.split(",")):
         base = name.partition(":")[0]
         if base not in BASES:
             raise rig.RigError(f"no server is called {base}; there are {', '.join(BASES)}")
@@ -67,9 +70,22 @@ def chosen(args, tuning=None, root=None):
     return found
 
 
+def with_plain(args, names):
+    """The names, with lighty-plain behind each lighty if there is such a binary."""
+    if args.plain and "lighty-plain" not in names:
+        return [one for name in names for one in ([name, PLAIN] if name == "lighty" else [name])]
+    return names
+
+
+def kind_of(base):
+    """The server that a base is a binary of."""
+    return "lighty" if base == PLAIN else base
+
+
 def maker(args, name, tuning, root=None):
     """A function that writes the server's configuration for a free port, and tells its command."""
     base, _, variant = name.partition(":")
+    kind = kind_of(base)
     root = root or rig.document_root(args.out)
 
     def make():
@@ -81,12 +97,12 @@ def maker(args, name, tuning, root=None):
                   "PROTOCOL": (" ssl" if tuning.pair else "")
                   + (" http2" if tuning.http2 or tuning.pair else ""), "TLS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
-                  "RULES": tuning.rules.get(base, "")}
+                  "RULES": tuning.rules.get(kind, "")}
         if tuning.php:
             values["SOCKET"] = php_socket(tuning.php, name)
-            return php(base, binary(args, base), values, variant, tuning), port
+            return php(kind, binary(args, base), values, variant, tuning), port
         if tuning.backends and base != "floor":
-            return proxy(base, binary(args, base), values, variant, tuning), port
+            return proxy(kind, binary(args, base), values, variant, tuning), port
         return BASES[base](binary(args, base), values, variant, tuning), port
     return make
 
@@ -134,7 +150,7 @@ def path_of(args, base):
     given = f"{args.peers}/{base}"
     if args.peers and os.access(given, os.X_OK):
         return os.path.abspath(given)
-    return {"lighty": args.lighty, "floor": args.floor}.get(base, base)
+    return {"lighty": args.lighty, PLAIN: args.plain, "floor": args.floor}.get(base, base)
 
 
 def binary(args, base):
@@ -327,5 +343,5 @@ def php(base, path, values, variant, tuning):
     return [path, *early(base, path, values), *way.command, configure(values, base + "-php")]
 
 
-BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
+BASES = {"lighty": lighty, PLAIN: lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
          "caddy": caddy, "floor": floor}

@@ -341,13 +341,20 @@ class Peers(unittest.TestCase):
                     f.write("#!/bin/sh\necho $0 of today\n")
                 os.chmod(f"{there}/{name}", 0o755)
             os.mkdir(there + "/lighttpd-modules")
-            args = types.SimpleNamespace(peers=there, lighty="/l", floor="/f")
+            args = types.SimpleNamespace(peers=there, lighty="/l", floor="/f", plain="")
             self.assertEqual(servers.binary(args, "nginx"), there + "/nginx")
             self.assertEqual(servers.path_of(args, "haproxy"), "haproxy")
             self.assertEqual(servers.path_of(args, "lighty"), "/l")
             self.assertEqual(servers.modules_of(there + "/lighttpd"), ["-m", there + "/lighttpd-modules"])
             self.assertEqual(servers.versions(args, ["nginx:aio"]), {"nginx": there + "/nginx of today"})
         self.assertEqual(servers.modules_of("/usr/sbin/lighttpd"), [])
+
+    def test_a_second_binary_is_measured_beside_the_first(self):
+        names = ["lighty", "nginx", "lighty:pool"]
+        for plain, expected in (("", names), ("/p", ["lighty", "lighty-plain", *names[1:]])):
+            args = types.SimpleNamespace(peers="", lighty="/l", floor="/f", plain=plain)
+            self.assertEqual(servers.with_plain(args, names), expected)
+            self.assertEqual(servers.path_of(args, "lighty-plain"), plain)
 
     def test_a_round_is_void_if_the_client_was_the_limit(self):
         for server, client, is_void in ((0.5, 0.99, True), (0.97, 0.99, False), (0.5, 0.5, False)):

@@ -78,6 +78,27 @@ pub fn assert_matrix(actual: &str, expected: &str) {
     assert!(actual.trim() == expected.trim(), "the transitions have changed:\n{actual}");
 }
 
+/// Tries every event in every state of a machine without actions, and fails unless the table is the
+/// expected one.
+///
+/// # Panics
+/// As [`assert_matrix`].
+#[track_caller]
+pub fn assert_next_states<S, E>(
+    start: S,
+    events: &[E],
+    next: impl Fn(S, E) -> Option<S>,
+    expected: &str,
+) where
+    S: Copy + PartialEq + Debug,
+    E: Copy + Debug,
+{
+    #[derive(Debug)]
+    struct Nothing;
+    let next = |state, event| next(state, event).map(|next| (next, Nothing));
+    assert_matrix(&matrix(start, events, next), expected);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

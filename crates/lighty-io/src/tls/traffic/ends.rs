@@ -91,7 +91,7 @@ impl TlsEnds {
 
 #[cfg(test)]
 mod tests {
-    use lighty_testkit::matrix::{assert_matrix, matrix};
+    use lighty_testkit::matrix::assert_next_states;
 
     use super::*;
 
@@ -121,9 +121,6 @@ mod tests {
         }
     }
 
-    #[derive(Debug)]
-    struct Nothing;
-
     #[test]
     fn every_event_has_a_defined_effect_in_every_state() {
         use EndEvent as E;
@@ -135,9 +132,7 @@ mod tests {
             E::Close,
             E::Report,
         ];
-        let actual = matrix(Shown(TlsEnds::new()), &events, |Shown(state), event| {
-            state.next(event).map(|next| (Shown(next), Nothing))
-        });
-        assert_matrix(&actual, MATRIX);
+        let next = |Shown(state): Shown, event| state.next(event).map(Shown);
+        assert_next_states(Shown(TlsEnds::new()), &events, next, MATRIX);
     }
 }

@@ -167,71 +167,65 @@ impl ClientWatch {
 
 #[cfg(test)]
 mod tests {
-    use lighty_testkit::matrix::{assert_matrix, matrix};
+    use lighty_testkit::matrix::{assert_matrix, assert_next_states, matrix};
 
     use super::*;
 
-    /// Action of the machines that have none.
-    #[derive(Debug)]
-    enum NoAction {
-        Nothing,
+    /// Tries every event in every state of a machine that rejects none.
+    #[track_caller]
+    fn assert_effects<S, E>(after: impl Fn(S, E) -> S, events: &[E], expected: &str)
+    where
+        S: Copy + PartialEq + Default + std::fmt::Debug,
+        E: Copy + std::fmt::Debug,
+    {
+        let next = |state, event| Some(after(state, event));
+        assert_next_states(S::default(), events, next, expected);
     }
 
     #[test]
     fn every_event_has_a_defined_effect_on_the_rest_of_the_request() {
-        let events = [BodyHandlingEvent::WriteFailed];
-        let actual = matrix(BodyHandling::default(), &events, |state, event| {
-            Some((state.after(event), NoAction::Nothing))
-        });
         let expected = "
                 WriteFailed
 0 Reads         1
 1 OnlyResponds  1
 ";
-        assert_matrix(&actual, expected);
+        assert_effects(BodyHandling::after, &[BodyHandlingEvent::WriteFailed], expected);
     }
 
     #[test]
     fn every_event_has_a_defined_effect_on_the_end_of_the_connection() {
         let events = [EndingEvent::EndOfStream, EndingEvent::Reset, EndingEvent::OtherError];
-        let actual = matrix(ConnectionEnding::default(), &events, |state, event| {
-            Some((state.after(event), NoAction::Nothing))
-        });
         let expected = "
                EndOfStream  Reset  OtherError
 0 None         1            2      0
 1 EndOfStream  1            2      1
 2 Reset        2            2      2
 ";
-        assert_matrix(&actual, expected);
+        assert_effects(ConnectionEnding::after, &events, expected);
     }
 
     #[test]
     fn every_event_has_a_defined_effect_on_the_suspicion() {
         let events = [BusyEvent::Suspected, BusyEvent::Cleared, BusyEvent::Silent];
-        let actual = matrix(Busy::default(), &events, |state, event| {
-            Some((state.after(event), NoAction::Nothing))
-        });
         let expected = "
          Suspected  Cleared  Silent
 0 No     1          0        0
 1 Maybe  1          0        2
 2 Yes    1          0        2
 ";
-        assert_matrix(&actual, expected);
+        assert_effects(Busy::after, &events, expected);
     }
 
     #[test]
     fn every_event_has_a_defined_effect_on_the_watch() {
         let events = [ClientEvent::ResponseBegins, ClientEvent::HalfClosed, ClientEvent::Gone];
-        let actual =
-            matrix(ClientWatch::default(), &events, |state, event| Some(state.next(event)));
+        let next = |state: ClientWatch, event| Some(state.next(event));
         let expected = "
                     ResponseBegins  HalfClosed  Gone
 0 GoneOrHalfClosed  1               0 EndCall   0 EndCall
 1 Gone              1               2           1 EndCall
 2 Nothing           1               2           2
 ";
-        assert_matrix(&actual, expected);
+        assert_matrix(&matrix(ClientWatch::default(), &events, next), expected);
     }
 }

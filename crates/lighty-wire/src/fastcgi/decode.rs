@@ -99,9 +99,54 @@ pub struct FastcgiDecoder {
     kind: ResponseRecordKind,
     /// Content that can be parsed only when complete.
     content: Vec<u8>,
-    stdout_ended: bool,
-    done: bool,
-    fault: Option<FastcgiFault>,
+    phase: DecoderPhase,
+}
+
+// The application's messages (`DecoderPhase`):
+//
+//              EndOfStdout                 EndRequest
+//     Output -------------> OutputEnded -------------> Done
+//        |                       |
+//        | Fault                 | Fault, Stdout
+//        +-----------------------+-------------------> Failed
+//
+// `EndRequest` also leads from `Output` to `Done`. `Done` and `Failed` are final.
+
+/// Progress of a request's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DecoderPhase {
+    Output,
+    /// The output has ended. Error output may follow.
+    OutputEnded,
+    /// The request is over.
+    Done,
+    Failed(FastcgiFault),
+}
+
+/// An event of [`DecoderPhase`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DecoderEvent {
+    /// A record of output that has content begins.
+    Stdout,
+    /// An empty record of output is complete.
+    EndOfStdout,
+    /// A record `FCGI_END_REQUEST` is complete.
+    EndRequest,
+    /// A record is wrong.
+    Fault(FastcgiFault),
+}
+
+impl DecoderPhase {
+    const fn after(self, event: DecoderEvent) -> Self {
+        match (self, event) {
+            (Self::Done | Self::Failed(_), _) => self,
+            (Self::Output, DecoderEvent::Stdout) => self,
+            (Self::OutputEnded, DecoderEvent::Stdout) => Self::Failed(FastcgiFault::StreamEnded),
+            (_, DecoderEvent::EndOfStdout) => Self::OutputEnded,
+            (_, DecoderEvent::EndRequest) => Self::Done,
+            (_, DecoderEvent::Fault(fault)) => Self::Failed(fault),
+        }
+    }
 }
 
 /// Kind of the current record.
@@ -128,9 +173,7 @@ impl FastcgiDecoder {
             records: RecordReader::new(),
             kind: ResponseRecordKind::Stderr,
             content: Vec::new(),
-            stdout_ended: false,
-            done: false,
-            fault: None,
+            phase: DecoderPhase::Output,
         }
     }
 
@@ -144,7 +187,7 @@ impl FastcgiDecoder {
     /// True if the request is over.
     #[must_use]
     pub const fn is_done(&self) -> bool {
-        self.done
+        matches!(self.phase, DecoderPhase::Done)
     }
 
     /// True between records: the connection may close here.
@@ -158,15 +201,17 @@ impl FastcgiDecoder {
     /// # Errors
     /// [`FastcgiFault`], at the record that is wrong.
     pub fn feed(&mut self, input: &[u8]) -> Result<FastcgiStep, FastcgiFault> {
-        if let Some(fault) = self.fault {
+        if let DecoderPhase::Failed(fault) = self.phase {
             return Err(fault);
         }
-        self.run(input).inspect_err(|fault| self.fault = Some(*fault))
+        self.run(input).inspect_err(|fault| {
+            self.phase = self.phase.after(DecoderEvent::Fault(*fault));
+        })
     }
 
     fn run(&mut self, input: &[u8]) -> Result<FastcgiStep, FastcgiFault> {
         let mut consumed = 0;
-        while !self.done {
+        while !self.is_done() {
             let start = consumed;
             let (len, piece) = self.records.read(&input[start..])?;
             consumed += len;
@@ -203,8 +248,11 @@ impl FastcgiDecoder {
         }
         let len = header.content_len;
         match kind {
-            ResponseRecordKind::Stdout { is_empty: false } if self.stdout_ended => {
-                return Err(FastcgiFault::StreamEnded);
+            ResponseRecordKind::Stdout { is_empty: false } => {
+                self.phase = self.phase.after(DecoderEvent::Stdout);
+                if let DecoderPhase::Failed(fault) = self.phase {
+                    return Err(fault);
+                }
             }
             ResponseRecordKind::End | ResponseRecordKind::UnknownType if len != FIXED_LEN => {
                 return Err(FastcgiFault::RecordLength);
@@ -236,14 +284,15 @@ impl FastcgiDecoder {
 
     fn end_record(&mut self) -> Result<Option<FastcgiEvent>, FastcgiFault> {
         match self.kind {
-            ResponseRecordKind::Stdout { is_empty: true } if !self.stdout_ended => {
-                self.stdout_ended = true;
-                Ok(Some(FastcgiEvent::EndOfStdout))
+            ResponseRecordKind::Stdout { is_empty: true } => {
+                let is_first = self.phase == DecoderPhase::Output;
+                self.phase = self.phase.after(DecoderEvent::EndOfStdout);
+                Ok(is_first.then_some(FastcgiEvent::EndOfStdout))
             }
-            ResponseRecordKind::Stdout { .. } | ResponseRecordKind::Stderr => Ok(None),
+            ResponseRecordKind::Stdout { is_empty: false } | ResponseRecordKind::Stderr => Ok(None),
             ResponseRecordKind::End => {
                 let end = read_end(&self.content)?;
-                self.done = true;
+                self.phase = self.phase.after(DecoderEvent::EndRequest);
                 Ok(Some(FastcgiEvent::End(end)))
             }
             ResponseRecordKind::Values => {

@@ -3,6 +3,7 @@
 use std::vec;
 use std::vec::Vec;
 
+use lighty_testkit::matrix::assert_next_states;
 use lighty_testkit::shredder::{byte_by_byte, random_fragments, shred};
 use proptest::prelude::*;
 
@@ -304,4 +305,21 @@ proptest! {
 /// Bytes that are likely to form records.
 fn any_byte() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(0_u8), 4 => Just(1_u8), 1 => 2_u8..12, 1 => any::<u8>()]
+}
+
+const MATRIX: &str = "
+                       Stdout  EndOfStdout  EndRequest  Fault(RecordType)
+0 Output               0       1            2           3
+1 OutputEnded          4       1            2           3
+2 Done                 2       2            2           2
+3 Failed(RecordType)   3       3            3           3
+4 Failed(StreamEnded)  4       4            4           4
+";
+
+#[test]
+fn every_event_has_a_defined_effect_in_every_phase() {
+    use DecoderEvent as E;
+    let events = [E::Stdout, E::EndOfStdout, E::EndRequest, E::Fault(FastcgiFault::RecordType)];
+    let next = |phase: DecoderPhase, event| Some(phase.after(event));
+    assert_next_states(DecoderPhase::Output, &events, next, MATRIX);
 }

@@ -58,6 +58,8 @@ pub(super) struct Input {
     buffer: ReadBuf,
     memory: InputMemory,
     body: BodyState,
+    /// The client may withhold its body. Independent of `takes_interim`: it still does once its
+    /// response has begun.
     continue_owed: bool,
     /// Interim responses may be sent: the client understands them, and its response has not begun.
     takes_interim: bool,
@@ -80,6 +82,15 @@ enum BodyState {
     Length(u64),
     Chunked(Box<ChunkedDecoder>),
     Broken,
+}
+
+/// Result of [`Input::take_piece`].
+enum TakenPiece {
+    /// More must be read first.
+    NeedsInput,
+    /// The body is complete.
+    End,
+    Piece(Bytes),
 }
 
 impl Input {
@@ -286,49 +297,47 @@ impl Input {
         Ok(())
     }
 
-    /// Takes a piece from the pending bytes. `None` means that more must be read first.
-    fn take_piece(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
+    /// Takes a piece of the body from the pending bytes.
+    fn take_piece(&mut self) -> Result<TakenPiece, BodyFault> {
         let pending = self.buffer.pending();
         match &mut self.body {
-            BodyState::None => Some(None),
+            BodyState::None => Ok(TakenPiece::End),
             BodyState::Length(0) => {
                 self.body = BodyState::None;
-                Some(None)
+                Ok(TakenPiece::End)
             }
-            BodyState::Broken => Some(Some(Err(BodyFault::Disconnected))),
-            _ if pending.is_empty() => None,
+            BodyState::Broken => Err(BodyFault::Disconnected),
+            _ if pending.is_empty() => Ok(TakenPiece::NeedsInput),
             BodyState::Length(left) => {
                 let count = pending.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;
                 let piece = Bytes::copy_from_slice(&pending[..count]);
                 self.consume(count);
-                Some(Some(self.account(count as u64, 0).map(|()| piece)))
+                self.account(count as u64, 0)?;
+                Ok(TakenPiece::Piece(piece))
             }
             BodyState::Chunked(_) => self.take_chunked(),
         }
     }
 
-    fn take_chunked(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
-        let BodyState::Chunked(decoder) = &mut self.body else { return Some(None) };
+    fn take_chunked(&mut self) -> Result<TakenPiece, BodyFault> {
+        let BodyState::Chunked(decoder) = &mut self.body else { return Ok(TakenPiece::End) };
         let pending = self.buffer.pending();
-        match decoder.feed(pending) {
-            Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.message())))),
-            Ok(step) => {
-                let piece = Bytes::copy_from_slice(&pending[step.data]);
-                let announced = decoder.announced();
-                if step.done {
-                    let trailers = decoder.take_trailers();
-                    self.trailers = (!trailers.is_empty()).then_some(trailers);
-                    self.body = BodyState::None;
-                }
-                self.consume(step.consumed);
-                match self.account(piece.len() as u64, announced) {
-                    Err(fault) => Some(Some(Err(fault))),
-                    Ok(()) if !piece.is_empty() => Some(Some(Ok(piece))),
-                    Ok(()) => step.done.then_some(None),
-                }
-            }
+        let step = decoder.feed(pending).map_err(|fault| BodyFault::Malformed(fault.message()))?;
+        let piece = Bytes::copy_from_slice(&pending[step.data]);
+        let announced = decoder.announced();
+        if step.done {
+            let trailers = decoder.take_trailers();
+            self.trailers = (!trailers.is_empty()).then_some(trailers);
+            self.body = BodyState::None;
         }
+        self.consume(step.consumed);
+        self.account(piece.len() as u64, announced)?;
+        Ok(match step.done {
+            _ if !piece.is_empty() => TakenPiece::Piece(piece),
+            true => TakenPiece::End,
+            false => TakenPiece::NeedsInput,
+        })
     }
 }
 
@@ -430,16 +439,16 @@ impl BodySource for Input {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         loop {
             match self.take_piece() {
-                Some(Some(Err(fault))) => {
+                Err(fault) => {
                     self.body = BodyState::Broken;
                     return Poll::Ready(Some(Err(fault)));
                 }
-                Some(None) => {
+                Ok(TakenPiece::End) => {
                     self.pause_body_timer();
                     return Poll::Ready(None);
                 }
-                Some(piece) => return Poll::Ready(piece),
-                None => {}
+                Ok(TakenPiece::Piece(piece)) => return Poll::Ready(Some(Ok(piece))),
+                Ok(TakenPiece::NeedsInput) => {}
             }
             if let Err(fault) = ready!(self.poll_more(cx)) {
                 self.body = BodyState::Broken;

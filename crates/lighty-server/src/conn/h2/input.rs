@@ -23,12 +23,71 @@ pub(super) struct Input {
     clock: Clock,
     entry: Rc<StreamEntry>,
     at: Option<StreamRef>,
-    continue_owed: bool,
+    body: BodyReading,
     limit_bytes: u64,
     taken_bytes: u64,
-    is_broken: bool,
     /// Limit on the time that a handler may work for a half-closed client.
     half_closed: Option<Pin<Box<Sleep>>>,
+}
+
+// A request body (`BodyReading`):
+//
+//                   Read               Fail
+//     ContinueOwed ------> Reading ------------> Broken
+//
+// A handler's first read sends `100 Continue`, so nothing fails while it is owed.
+
+/// Progress of a handler that reads a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyReading {
+    /// The client waits for `100 Continue` and may withhold its body.
+    ContinueOwed,
+    Reading,
+    /// A fault has ended the body.
+    Broken,
+}
+
+/// An event of [`BodyReading`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadingEvent {
+    /// The handler asks for a piece.
+    Read,
+    /// The body cannot be read completely.
+    Fail,
+}
+
+/// Action after an event of [`BodyReading`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadingAction {
+    Nothing,
+    SendContinue,
+}
+
+impl BodyReading {
+    /// Handles an event. Returns the action to perform.
+    fn handle(&mut self, event: ReadingEvent) -> ReadingAction {
+        match self.next(event) {
+            Some((next, action)) => {
+                *self = next;
+                action
+            }
+            None => {
+                debug_assert!(false, "{event:?} of a body that is {self:?}");
+                ReadingAction::Nothing
+            }
+        }
+    }
+
+    /// Returns the next state and the action; `None` if this one does not permit the event.
+    const fn next(self, event: ReadingEvent) -> Option<(Self, ReadingAction)> {
+        use {ReadingAction as A, ReadingEvent as E};
+        Some(match (self, event) {
+            (Self::ContinueOwed, E::Read) => (Self::Reading, A::SendContinue),
+            (Self::Reading, E::Read) => (Self::Reading, A::Nothing),
+            (Self::Reading, E::Fail) => (Self::Broken, A::Nothing),
+            (Self::ContinueOwed, E::Fail) | (Self::Broken, E::Read | E::Fail) => return None,
+        })
+    }
 }
 
 impl Input {
@@ -37,17 +96,16 @@ impl Input {
             clock,
             entry,
             at: None,
-            continue_owed: false,
+            body: BodyReading::Reading,
             limit_bytes: 0,
             taken_bytes: 0,
-            is_broken: false,
             half_closed: None,
         }
     }
 
     pub(super) fn attach(&mut self, at: &StreamRef) {
         self.at = Some(at.clone());
-        (self.continue_owed, self.is_broken) = (false, false);
+        self.body = BodyReading::Reading;
         self.half_closed = None;
     }
 
@@ -57,14 +115,17 @@ impl Input {
 
     /// Prepares to read a body, of which `limit_bytes` are accepted (0: no limit).
     pub(super) fn begin_body(&mut self, continue_owed: bool, limit_bytes: u64) {
-        self.continue_owed = continue_owed;
+        debug_assert_ne!(self.body, BodyReading::Broken, "a body begins once");
+        self.body = if continue_owed { BodyReading::ContinueOwed } else { BodyReading::Reading };
         self.limit_bytes = limit_bytes;
         self.taken_bytes = 0;
     }
 
     /// Drops the unread body. A client that waits for `100 Continue` may send nothing.
     pub(super) fn discard(&self) {
-        if let Some(at) = self.at.as_ref().filter(|_| !self.continue_owed) {
+        if self.body != BodyReading::ContinueOwed
+            && let Some(at) = &self.at
+        {
             at.shared.borrow_mut().discard(at.key);
         }
     }
@@ -72,8 +133,7 @@ impl Input {
     /// Sends `100 Continue` when a handler first reads the body, unless part of it has already
     /// arrived (RFC 9110 section 10.1.1).
     fn send_continue(&mut self) {
-        if std::mem::take(&mut self.continue_owed)
-            && let Some(StreamRef { shared, key }) = &self.at
+        if let Some(StreamRef { shared, key }) = &self.at
             && let Some(status) = Status::new(100)
         {
             let mut shared = shared.borrow_mut();
@@ -112,10 +172,12 @@ impl Input {
 
 impl BodySource for Input {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
-        if self.is_broken {
+        if self.body == BodyReading::Broken {
             return Poll::Ready(Some(Err(BodyFault::Disconnected)));
         }
-        self.send_continue();
+        if self.body.handle(ReadingEvent::Read) == ReadingAction::SendContinue {
+            self.send_continue();
+        }
         let piece = self.poll_received(cx);
         if piece.is_pending() {
             self.entry.wait_for_body(&self.clock);
@@ -124,7 +186,9 @@ impl BodySource for Input {
         let piece = ready!(piece).map(|piece| piece.and_then(|piece| self.account(piece)));
         match &piece {
             None => self.pause_body_timer(),
-            Some(Err(_)) => self.is_broken = true,
+            Some(Err(_)) => {
+                self.body.handle(ReadingEvent::Fail);
+            }
             Some(Ok(_)) => {}
         }
         Poll::Ready(piece)
@@ -183,5 +247,25 @@ impl Client for Input {
         if let Some(StreamRef { shared, key }) = &self.at {
             shared.borrow_mut().reset(*key, ErrorCode::INTERNAL_ERROR);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_testkit::matrix::{assert_matrix, matrix};
+
+    use super::*;
+
+    const MATRIX: &str = "
+                Read            Fail
+0 ContinueOwed  1 SendContinue  -
+1 Reading       1               2
+2 Broken        -               -
+";
+
+    #[test]
+    fn every_event_has_a_defined_effect_on_a_body() {
+        let events = [ReadingEvent::Read, ReadingEvent::Fail];
+        assert_matrix(&matrix(BodyReading::ContinueOwed, &events, BodyReading::next), MATRIX);
     }
 }

@@ -8,9 +8,9 @@
 //! `shared` lies between the machine (`wire/http2`) and the streams, with the `stream_state` and
 //! the `stream_buffers` of each. `exchange` and `input` are a stream's request, `output` sends its
 //! response, `tunnel` is a stream that carries another protocol, `waiting` is a stream without a
-//! window, `turn` reads and writes in portions that `pace` chooses, `turns` has the timers of
-//! streams that wait for others, `leave` ends the connection. Nothing outside this folder knows
-//! about frames.
+//! window, `turn` reads and writes in portions that `pace` chooses, `write_state` is the state of
+//! the writes, `turns` has the timers of streams that wait for others, `leave` ends the connection.
+//! Nothing outside this folder knows about frames.
 
 mod exchange;
 mod input;
@@ -27,6 +27,7 @@ mod tunnel;
 mod turn;
 mod turns;
 mod waiting;
+mod write_state;
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -49,6 +50,7 @@ use self::pace::Pace;
 use self::shared::{H2Shared, StreamRef};
 use self::tasks::Tasks;
 use self::waiting::Waiting;
+use self::write_state::{WriteEvent, WriteState};
 use super::driver::{self, Driven};
 use super::sink::{Remainder, Sink};
 use super::stream::RequestStream;
@@ -101,10 +103,7 @@ struct H2Conn<'c> {
     pace: Pace,
     /// Arrival time of an incomplete frame, in monotonic milliseconds.
     partial_since_ms: Option<u64>,
-    /// The socket accepts no bytes now.
-    is_blocked: bool,
-    /// The connection's own entry has the timers of content that waits.
-    is_timed: bool,
+    writes: WriteState,
     idle: ConnIdle,
     /// Milliseconds that a frame may take to arrive.
     partial_ms: u64,
@@ -169,8 +168,7 @@ impl<'c> H2Conn<'c> {
             close: ClosePhase::default(),
             pace: Pace::default(),
             partial_since_ms: None,
-            is_blocked: false,
-            is_timed: false,
+            writes: WriteState::Idle,
             idle: ConnIdle::Busy,
             partial_ms: limits.block_ms,
             timer: leave::H2Timer::default(),
@@ -187,12 +185,12 @@ impl<'c> H2Conn<'c> {
             self.shut_down_if_requested();
             let has_moved = self.turn(cx);
             if let Some(end) = self.end() {
-                self.time_writes(false);
+                self.note_write(WriteEvent::Ended);
                 return Poll::Ready(end);
             }
             if !has_moved && !self.await_progress(cx) {
                 // A blocked connection writes only when its socket has room.
-                if !self.is_blocked {
+                if self.writes != WriteState::Blocked {
                     self.shared.borrow_mut().end_poll(cx.waker());
                 }
                 return Poll::Pending;

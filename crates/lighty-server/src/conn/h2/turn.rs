@@ -8,6 +8,7 @@ use lighty_wire::http2::{ConnFault, Event};
 
 use super::leave::CloseEvent;
 use super::turns::Look;
+use super::write_state::{WriteEvent, WriteState, WriteTimers};
 use super::{H2Buffers, H2Conn, READ_BYTES};
 
 /// Unsent bytes beyond which reading stops. Excludes content, which has its own limits.
@@ -166,11 +167,11 @@ impl H2Conn<'_> {
                 let clock = &self.conn.worker().machine.clock;
                 let has_content = self.shared.borrow_mut().accept(count, look, clock);
                 // Replies to frames are no progress of content that waits for a window.
-                if has_content || self.is_blocked {
+                if has_content || self.writes == WriteState::Blocked {
                     entry.progress.set(entry.progress.get() + count as u64);
                 }
                 if self.unsent_bytes() == 0 {
-                    self.is_blocked = false;
+                    self.note_write(WriteEvent::Accepted);
                     return true;
                 }
             }
@@ -181,8 +182,7 @@ impl H2Conn<'_> {
                 return true;
             }
         }
-        self.time_writes(true);
-        if !std::mem::replace(&mut self.is_blocked, true)
+        if self.note_write(WriteEvent::Blocked) != WriteState::Blocked
             && let Some(bytes) = self.pace.block(now_ms)
         {
             self.conn.stream.set_unsent_max(bytes);
@@ -199,7 +199,6 @@ impl H2Conn<'_> {
 
     /// Collects the frames of the next write. Returns false if there are none.
     fn collect(&mut self) -> bool {
-        debug_assert!(!self.is_blocked, "a blocked connection has unsent bytes");
         let worker = self.conn.worker();
         let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
         buffers.out.clear();
@@ -212,7 +211,7 @@ impl H2Conn<'_> {
         if buffers.out.is_empty() {
             // The client has to open a window for the rest.
             let waits = self.shared.borrow().has_draining();
-            self.time_writes(waits);
+            self.note_write(if waits { WriteEvent::Waits } else { WriteEvent::Drained });
             if !waits {
                 self.conn.entry.stream.progress.set(0);
             }
@@ -221,21 +220,27 @@ impl H2Conn<'_> {
         true
     }
 
-    /// Starts or ends the timers of content that waits. They go on while there is something to
-    /// write, so that the client has to take it at the minimum rate. The bytes that the socket has
-    /// accepted before count: it takes more only when the client has read a part of them.
-    pub(super) fn time_writes(&mut self, waits: bool) {
-        if std::mem::replace(&mut self.is_timed, waits) == waits {
-            return;
-        }
+    /// Handles an event of the writes, with its effect on the timers. Returns the previous state.
+    ///
+    /// The bytes that the socket has accepted before count: it takes more only when the client has
+    /// read a part of them.
+    pub(super) fn note_write(&mut self, event: WriteEvent) -> WriteState {
+        let before = self.writes;
+        let Some((next, timers)) = before.next(event) else {
+            debug_assert!(false, "{event:?} of writes that are {before:?}");
+            return before;
+        };
+        self.writes = next;
         let entry = &self.conn.entry.stream;
-        match waits {
-            true => {
+        match timers {
+            WriteTimers::Nothing => {}
+            WriteTimers::Start => {
                 let bytes = entry.progress.get();
                 entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
                 entry.progress.set(bytes);
             }
-            false => entry.go_idle(),
+            WriteTimers::Stop => entry.go_idle(),
         }
+        before
     }
 }

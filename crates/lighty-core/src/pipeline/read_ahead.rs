@@ -66,9 +66,7 @@ struct SpoolBuffer {
     disk: Option<Spool>,
     /// Bytes of the disk part handed to the sender.
     taken_bytes: u64,
-    end: Option<End>,
-    /// The source still takes request data.
-    takes_request: bool,
+    source: SourceState,
     reader: Option<Waker>,
     filler: Option<Waker>,
 }
@@ -81,10 +79,72 @@ enum Extent {
     Request,
 }
 
-/// End of the backend's response.
-enum End {
+// The source of a response (`SourceState`):
+//
+//                    Responds
+//     TakesRequest <---------> Responds
+//        |      TakesRequest    |
+//        | End, Cut             | End, Cut
+//        +----------+-----------+
+//                   v
+//              Whole, Cut
+//                   |
+//                   | taken by the reader
+//                   v
+//                 Passed
+
+/// State of the source of a response.
+#[derive(Debug)]
+enum SourceState {
+    /// It responds, and still takes request data.
+    TakesRequest,
+    /// It responds.
+    Responds,
+    /// The response is complete, with these trailers.
     Whole(Option<Fields>),
+    /// The response was cut.
     Cut(FaultReport),
+    /// The reader has the end.
+    Passed,
+}
+
+impl SourceState {
+    /// The state of a source that responds.
+    const fn open(takes_request: bool) -> Self {
+        if takes_request { Self::TakesRequest } else { Self::Responds }
+    }
+
+    /// Returns true until the end of the response.
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::TakesRequest | Self::Responds)
+    }
+
+    const fn takes_request(&self) -> bool {
+        matches!(self, Self::TakesRequest)
+    }
+
+    /// Handles a new state of the source. Returns true if the reader has to learn of it. Nothing
+    /// follows the end of the response.
+    fn set(&mut self, next: Self) -> bool {
+        let is_news =
+            self.is_open() && (!next.is_open() || next.takes_request() != self.takes_request());
+        if is_news {
+            *self = next;
+        }
+        is_news
+    }
+
+    /// Takes the end of the response, once. `None` before it and after it was taken.
+    fn take_end(&mut self) -> Option<Result<Option<Fields>, FaultReport>> {
+        if self.is_open() {
+            return None;
+        }
+        match std::mem::replace(self, Self::Passed) {
+            Self::Whole(trailers) => Some(Ok(trailers)),
+            Self::Cut(report) => Some(Err(report)),
+            Self::TakesRequest | Self::Responds | Self::Passed => None,
+        }
+    }
 }
 
 impl SpooledResponse {
@@ -112,7 +172,6 @@ impl SpooledResponse {
             log: ex.machine.log.clone(),
             clock: ex.machine.clock.clone(),
             has_logged_failure: false,
-            has_ended: false,
         };
         let filling = tokio::task::spawn_local(filler.run()).abort_handle();
         Self { buffer, filling, length, trailers: None }
@@ -132,9 +191,9 @@ impl BodyStream for SpooledResponse {
         if let Some(chunk) = ready!(buffer.poll_take(cx)) {
             return Poll::Ready(Some(Ok(chunk)));
         }
-        match buffer.end.take() {
-            Some(End::Cut(report)) => Poll::Ready(Some(Err(report))),
-            Some(End::Whole(trailers)) => {
+        match buffer.source.take_end() {
+            Some(Err(report)) => Poll::Ready(Some(Err(report))),
+            Some(Ok(trailers)) => {
                 self.trailers = trailers;
                 Poll::Ready(None)
             }
@@ -145,10 +204,11 @@ impl BodyStream for SpooledResponse {
     // The read-ahead task forwards the request body.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
         let mut buffer = self.buffer.borrow_mut();
-        if buffer.takes_request {
+        let takes_request = buffer.source.takes_request();
+        if takes_request {
             buffer.reader = Some(cx.waker().clone());
         }
-        buffer.takes_request
+        takes_request
     }
 
     fn known_length(&self) -> Option<u64> {
@@ -167,8 +227,7 @@ impl SpoolBuffer {
             memory_bytes: 0,
             disk: Some(disk),
             taken_bytes: 0,
-            end: None,
-            takes_request,
+            source: SourceState::open(takes_request),
             reader: None,
             filler: None,
         }
@@ -184,13 +243,13 @@ impl SpoolBuffer {
     /// The next piece; `None` at the end.
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk<Rc<OpenFile>>>> {
         let taken = self.take();
-        if taken.is_none() && self.end.is_none() {
+        if taken.is_none() && self.source.is_open() {
             self.reader = Some(cx.waker().clone());
         }
         // The filler may be waiting for room.
         self.filler.take().into_iter().for_each(Waker::wake);
         match taken {
-            None if self.end.is_none() => Poll::Pending,
+            None if self.source.is_open() => Poll::Pending,
             taken => Poll::Ready(taken),
         }
     }
@@ -220,9 +279,9 @@ impl SpoolBuffer {
         self.wake_reader();
     }
 
-    /// Records whether the source still takes request data.
-    fn note_request(&mut self, is_taken: bool) {
-        if std::mem::replace(&mut self.takes_request, is_taken) != is_taken {
+    /// Records a new state of the source.
+    fn note(&mut self, source: SourceState) {
+        if self.source.set(source) {
             self.wake_reader();
         }
     }
@@ -249,19 +308,14 @@ struct Filler<S> {
     log: Log,
     clock: lighty_io::clock::Clock,
     has_logged_failure: bool,
-    has_ended: bool,
 }
 
 impl<S> Drop for Filler<S> {
     /// Wakes the reader, which must not wait for a dropped filler.
     fn drop(&mut self) {
-        let mut buffer = self.buffer.borrow_mut();
-        buffer.note_request(false);
-        if buffer.end.is_none() && !self.has_ended {
-            let reason = "reading a response ahead broke off";
-            buffer.end = Some(End::Cut(FaultReport::new(Fault::Internal, reason)));
-            buffer.wake_reader();
-        }
+        let reason = "reading a response ahead broke off";
+        let cut = SourceState::Cut(FaultReport::new(Fault::Internal, reason));
+        self.buffer.borrow_mut().note(cut);
     }
 }
 
@@ -274,19 +328,17 @@ impl<S: Ahead> Filler<S> {
             }
             match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
                 Some(Ok(bytes)) => self.store(bytes).await,
-                Some(Err(report)) => break End::Cut(report),
-                None => break End::Whole(self.source.trailers().cloned()),
+                Some(Err(report)) => break SourceState::Cut(report),
+                None => break SourceState::Whole(self.source.trailers().cloned()),
             }
         };
-        self.has_ended = true;
-        let mut buffer = self.buffer.borrow_mut();
-        buffer.end = Some(end);
-        buffer.wake_reader();
+        self.buffer.borrow_mut().note(end);
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         let piece = self.source.poll_piece(cx);
-        self.buffer.borrow_mut().note_request(self.source.takes_request());
+        let source = SourceState::open(self.source.takes_request());
+        self.buffer.borrow_mut().note(source);
         piece
     }
 
@@ -294,7 +346,7 @@ impl<S: Ahead> Filler<S> {
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_taken = self.source.poll_meanwhile(cx);
         let mut buffer = self.buffer.borrow_mut();
-        buffer.note_request(is_taken);
+        buffer.note(SourceState::open(is_taken));
         buffer.poll_empty(cx)
     }
 
@@ -329,5 +381,98 @@ impl<S: Ahead> Filler<S> {
         let message = format!("{} waits for its client: {reason} (server.upload-dirs)", S::WAITER);
         let about = About::default();
         self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_testkit::matrix::{assert_matrix, matrix};
+
+    use super::*;
+
+    /// A [`SourceState`] without its content.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum SourceKind {
+        TakesRequest,
+        Responds,
+        Whole,
+        Cut,
+        Passed,
+    }
+
+    impl SourceKind {
+        fn of(state: &SourceState) -> Self {
+            match state {
+                SourceState::TakesRequest => Self::TakesRequest,
+                SourceState::Responds => Self::Responds,
+                SourceState::Whole(_) => Self::Whole,
+                SourceState::Cut(_) => Self::Cut,
+                SourceState::Passed => Self::Passed,
+            }
+        }
+
+        fn state(self) -> SourceState {
+            match self {
+                Self::TakesRequest => SourceState::TakesRequest,
+                Self::Responds => SourceState::Responds,
+                Self::Whole => SourceState::Whole(None),
+                Self::Cut => SourceState::Cut(Fault::Internal.into()),
+                Self::Passed => SourceState::Passed,
+            }
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    enum SourceEvent {
+        Set(SourceKind),
+        TakeEnd,
+    }
+
+    impl std::fmt::Debug for SourceEvent {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            match self {
+                Self::Set(kind) => write!(f, "{kind:?}"),
+                Self::TakeEnd => f.write_str("TakeEnd"),
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    enum SourceAction {
+        Nothing,
+        Wake,
+        Ends,
+    }
+
+    const MATRIX: &str = "
+                TakesRequest  Responds  Whole   Cut     TakeEnd
+0 TakesRequest  0             1 Wake    2 Wake  3 Wake  0
+1 Responds      0 Wake        1         2 Wake  3 Wake  1
+2 Whole         2             2         2       2       4 Ends
+3 Cut           3             3         3       3       4 Ends
+4 Passed        4             4         4       4       4
+";
+
+    #[test]
+    fn every_event_has_a_defined_effect_on_a_source() {
+        use SourceEvent as E;
+        use SourceKind as K;
+        let events = [
+            E::Set(K::TakesRequest),
+            E::Set(K::Responds),
+            E::Set(K::Whole),
+            E::Set(K::Cut),
+            E::TakeEnd,
+        ];
+        let actual = matrix(K::TakesRequest, &events, |kind, event| {
+            let mut state = kind.state();
+            let action = match event {
+                E::Set(next) if state.set(next.state()) => SourceAction::Wake,
+                E::TakeEnd if state.take_end().is_some() => SourceAction::Ends,
+                E::Set(_) | E::TakeEnd => SourceAction::Nothing,
+            };
+            Some((K::of(&state), action))
+        });
+        assert_matrix(&actual, MATRIX);
     }
 }

@@ -13,7 +13,8 @@ use lighty_wire::http1::BodyFraming;
 use super::{BackendResponse, Event, Session, Step, cut_short, head_unfit, malformed, push_length};
 use crate::request::upstream_request::UpstreamRequest;
 
-/// A request and its response over AJP13.
+/// A request and its response over AJP13. The end of the request and that of the response are
+/// independent: a container may respond before it has the whole body.
 pub(super) struct AjpSession {
     secret: Option<Arc<str>>,
     size: PacketSize,
@@ -24,6 +25,7 @@ pub(super) struct AjpSession {
     left: Option<u64>,
     /// The response has no body, whatever arrives (HEAD).
     is_head_request: bool,
+    /// The response has ended, and the container keeps the connection.
     reuse: bool,
 }
 

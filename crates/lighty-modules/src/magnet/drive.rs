@@ -357,8 +357,7 @@ pub(super) fn fault_of(failure: &ScriptFailure) -> Fault {
 
 /// For failures that are logged already.
 fn fail_with(ex: &mut Exchange, fault: Fault) {
-    ex.fail_status(fault.verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
-    ex.state.fault = Some(fault);
+    ex.fail_unlogged(fault);
     // Removes the unfinished body of the script.
     let changes = ex.ext_mut::<ScriptChanges>();
     changes.pieces.clear();

@@ -3,37 +3,29 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
-use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, ModuleList, Step, Traits};
-use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Generation, Machine, Settings, Tunnel};
+use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Settings, Tunnel};
 use lighty_http::Status;
-use lighty_io::clock::Clock;
-use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
-use lighty_io::log_writer::{LogTarget, LogWriter};
-use lighty_io::send::{SendOptions, Sender};
-use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_io::log_writer::LogTarget;
 use lighty_io::threads::panics;
 use lighty_io::threads::pool::{PoolLimits, ThreadPool};
 use lighty_io::transport::ByteStream;
-use lighty_server::listen::info::ListenerInfo;
-use lighty_server::listen::live::LiveListeners;
-use lighty_server::worker::Worker;
-use lighty_server::{boot, modules};
+use lighty_server::boot;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::http2::{Http2, INTERNAL_ERROR};
+
+use crate::harness::{RunningWorker, WorkerSetup, config, start_worker};
 
 /// Time limit for each step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,69 +105,11 @@ impl Tunnel for Collapse {
     }
 }
 
-/// A worker with only that module, and the handle that stops it.
-struct Bombed {
-    address: SocketAddr,
-    stop: tokio::sync::mpsc::UnboundedSender<()>,
-    stopped: mpsc::Receiver<usize>,
-}
-
-fn start(log: PathBuf) -> Bombed {
-    let (address, known) = mpsc::channel();
-    let (stop, mut stops) = tokio::sync::mpsc::unbounded_channel();
-    let (tell, stopped) = mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let (worker, socket) = worker(&log);
-            let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
-            let listener = socket.into_listener().expect("a listener");
-            let listener_info = ListenerInfo::new("test", bound.port(), false, None);
-            let guard = LiveListeners::default().guard();
-            let accepting = tokio::task::spawn_local(Rc::clone(&worker).accept(
-                listener,
-                Rc::new(listener_info),
-                guard,
-            ));
-            address.send(bound).expect("the test waits");
-            stops.recv().await;
-            worker.stop();
-            accepting.await.expect("no panic");
-            worker.drain().await;
-            tell.send(worker.conns.open()).expect("the test waits");
-        });
-    });
-    Bombed { address: known.recv().expect("an address"), stop, stopped }
-}
-
-fn config(text: &str) -> Arc<Config<Settings>> {
-    let table: Table<Settings> = Table::new().rows(modules::directives());
-    let main = Main::Text { name: "test", text: text.as_bytes() };
-    let (config, findings, _) =
-        load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
-    Arc::new(config.unwrap_or_else(|| panic!("a good configuration: {findings:?}")))
-}
-
-fn worker(log: &Path) -> (Rc<Worker>, BoundSocket) {
-    let config = config("");
-    let clock = Clock::start();
-    clock.install();
-    clock.spawn_tick();
-    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
-    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
-    let target = LogTarget::parse(log.to_str().expect("text"));
-    // It writes until the process ends.
-    let writer = Box::leak(Box::new(LogWriter::open(target).expect("a log")));
-    let log = Log::new(writer.handle(), Level::Error, false);
-    let list = ModuleList::new(vec![Rc::new(Bomb) as Rc<dyn Module>]);
-    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
-    let generation = Rc::new(Generation::new(machine, config, list));
-    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
-        .expect("a sender");
-    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
-    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
-    (Rc::new(Worker::new(generation, sender, PLACES)), socket)
+/// Starts a worker with only that module.
+fn start(log: &Path) -> RunningWorker {
+    let log = LogTarget::parse(log.to_str().expect("text"));
+    let setup = WorkerSetup { log, conns_max: PLACES, ..WorkerSetup::default() };
+    start_worker(setup, |_| ModuleList::new(vec![Rc::new(Bomb) as Rc<dyn Module>]))
 }
 
 fn ask(client: &mut Client, path: &str) {
@@ -186,7 +120,7 @@ fn ask(client: &mut Client, path: &str) {
 fn a_request_that_panics_costs_its_connection_and_no_place() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("error.log");
-    let server = start(log.clone());
+    let server = start(&log);
     for _ in 0..=PLACES {
         for path in ["/hook", "/wait"] {
             let mut client = Client::tcp(server.address);
@@ -211,8 +145,7 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
         assert_eq!(client.response().body, b"well");
     }
     drop(client);
-    server.stop.send(()).expect("it runs");
-    assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
+    assert_eq!(server.stop(PATIENCE), Ok(0), "the stop is orderly");
     let names_the_request = |line: &str| {
         line.contains("127.0.0.1: internal error: ")
             && line.contains("as the test wants it")
@@ -228,7 +161,7 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
 #[test]
 fn a_stream_that_panics_costs_no_other_stream() {
     let directory = tempfile::tempdir().expect("a directory");
-    let server = start(directory.path().join("error.log"));
+    let server = start(&directory.path().join("error.log"));
     let mut client = Http2::connect(server.address);
     for _ in 0..=PLACES {
         for path in ["/hook", "/wait"] {
@@ -242,8 +175,7 @@ fn a_stream_that_panics_costs_no_other_stream() {
     }
     assert!(client.goaways.is_empty());
     drop(client);
-    server.stop.send(()).expect("it runs");
-    assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
+    assert_eq!(server.stop(PATIENCE), Ok(0), "the stop is orderly");
 }
 
 /// Variable with the drills of the server in [`the_server_of_a_drill`], as `place=times`.
@@ -261,7 +193,7 @@ fn the_server_of_a_drill() {
     if let Some(sign) = std::env::var_os(NO_THREADS) {
         std::thread::spawn(move || take_threads_away(Path::new(&sign)));
     }
-    let outcome = boot::run(config(&text), boot::Options::default());
+    let outcome = boot::run(config(Vec::new(), &text), boot::Options::default());
     std::process::exit(if outcome.is_ok() { 0 } else { 3 });
 }
 

@@ -284,7 +284,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::XmlDocument>, DavErro
     }
     log_xml(ex, &bytes);
     let document = xml::XmlDocument::read(&bytes);
-    document.map(Some).map_err(|text| DavError::fault(Fault::DavXml, text))
+    document.map(Some).map_err(|error| DavError::fault(Fault::DavXml, error.to_string()))
 }
 
 /// Logs XML for `webdav.log-xml`.

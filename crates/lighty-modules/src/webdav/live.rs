@@ -8,7 +8,7 @@ use lighty_io::file::{FileKind, Meta};
 
 use super::multistatus::{self, push, push_href, push_text};
 use super::store::{Described, Lock};
-use super::xml::{DAV, Element, Fault, XmlDocument};
+use super::xml::{DAV, Element, XmlDocument};
 
 /// A property that is computed. Clients cannot set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,21 @@ pub(super) enum RequestedProperties {
     These(Vec<(Rc<str>, String)>),
 }
 
+/// The reason for which a `PROPFIND` body is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PropfindError {
+    #[error("not what PROPFIND takes")]
+    Element,
+    #[error("more than {NAMES_MAX} properties")]
+    Properties,
+}
+
 impl RequestedProperties {
     /// Parses a `PROPFIND` body (RFC 4918 section 14.20).
     ///
     /// # Errors
     /// The document is not a `propfind` element, or it names more than [`NAMES_MAX`] properties.
-    pub(super) fn of(document: &XmlDocument) -> Result<Self, Fault> {
+    pub(super) fn of(document: &XmlDocument) -> Result<Self, PropfindError> {
         let root = &document.root;
         let kinds: Vec<_> = ["allprop", "propname", "prop"]
             .into_iter()
@@ -74,15 +83,15 @@ impl RequestedProperties {
             }
             [("propname", _)] => Ok(Self::Names),
             [("prop", element)] => Ok(Self::These(names(element)?)),
-            _ => Err("not what PROPFIND takes"),
+            _ => Err(PropfindError::Element),
         }
     }
 }
 
 /// Returns the properties that an element names, without duplicates.
-fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
+fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, PropfindError> {
     if element.children.len() > NAMES_MAX {
-        return Err("more than 256 properties");
+        return Err(PropfindError::Properties);
     }
     let mut names = Vec::new();
     for one in &element.children {

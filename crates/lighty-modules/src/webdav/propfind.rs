@@ -29,7 +29,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let wanted = match read_xml(ex).await? {
         None => RequestedProperties::All(Vec::new()),
         Some(document) => RequestedProperties::of(&document)
-            .map_err(|text| DavError::fault(Fault::DavXml, text))?,
+            .map_err(|error| DavError::fault(Fault::DavXml, error.to_string()))?,
     };
     check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = look(&mut resource).await? else { return Err(Fault::NotFound.into()) };

@@ -53,7 +53,57 @@ pub(super) struct Element {
 type Scope = Rc<Vec<(Rc<str>, Rc<str>)>>;
 
 /// The reason for which a document is rejected.
-pub(super) type Fault = &'static str;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum XmlError {
+    #[error("not UTF-8")]
+    NotUtf8,
+    #[error("not UTF-16")]
+    NotUtf16,
+    #[error("a character that XML does not have")]
+    Character,
+    #[error("not well-formed")]
+    NotWellFormed,
+    #[error("a processing instruction")]
+    ProcessingInstruction,
+    #[error("a document type")]
+    DocumentType,
+    #[error("an element that does not end")]
+    OpenElement,
+    #[error("no element")]
+    NoElement,
+    #[error("a second root element")]
+    SecondRoot,
+    #[error("an end tag without a start tag")]
+    EndTag,
+    #[error("text outside of the root element")]
+    TextOutside,
+    #[error("]]> in text")]
+    CdataEnd,
+    #[error("an unknown entity")]
+    Entity,
+    #[error("a malformed attribute")]
+    Attribute,
+    #[error("an attribute twice")]
+    AttributeTwice,
+    #[error("a malformed name")]
+    Name,
+    #[error("a prefix that is not declared")]
+    UndeclaredPrefix,
+    #[error("a prefix for no namespace")]
+    PrefixWithoutNamespace,
+    #[error("a declaration of xml or xmlns")]
+    ReservedPrefix,
+    #[error("more than {ELEMENTS_MAX} elements")]
+    Elements,
+    #[error("elements too deep within each other")]
+    Depth,
+    #[error("an element with more than {ATTRIBUTES_MAX} attributes")]
+    Attributes,
+    #[error("more than {ATTRIBUTES_MAX} prefixes of namespaces")]
+    Prefixes,
+    #[error("a namespace with a name of more than {NAMESPACE_BYTES_MAX} bytes")]
+    NamespaceBytes,
+}
 
 impl Element {
     /// Returns true if this is the WebDAV element of that name.
@@ -72,10 +122,10 @@ impl XmlDocument {
     ///
     /// # Errors
     /// The syntax error or the exceeded limit.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, XmlError> {
         let text = decode(bytes)?;
         if !text.chars().all(is_char) {
-            return Err("a character that XML does not have");
+            return Err(XmlError::Character);
         }
         let root = Builder::new(&text).build()?;
         Ok(Self { text, root })
@@ -120,18 +170,20 @@ fn push_escaped(text: &str, out: &mut String) {
     out.push_str(&String::from_utf8_lossy(&escaped));
 }
 
-fn decode(bytes: &[u8]) -> Result<String, Fault> {
+fn decode(bytes: &[u8]) -> Result<String, XmlError> {
     let wide = |bytes: &[u8], join: fn([u8; 2]) -> u16| {
         let pairs = bytes.chunks_exact(2);
         let whole = pairs.remainder().is_empty();
         let units: Vec<u16> = pairs.map(|pair| join([pair[0], pair[1]])).collect();
-        String::from_utf16(&units).ok().filter(|_| whole).ok_or("not UTF-16")
+        String::from_utf16(&units).ok().filter(|_| whole).ok_or(XmlError::NotUtf16)
     };
     match bytes {
         [0xFF, 0xFE, rest @ ..] => wide(rest, u16::from_le_bytes),
         [0xFE, 0xFF, rest @ ..] => wide(rest, u16::from_be_bytes),
-        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).map_err(|_| "not UTF-8"),
-        _ => String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8"),
+        [0xEF, 0xBB, 0xBF, rest @ ..] => {
+            String::from_utf8(rest.to_vec()).map_err(|_| XmlError::NotUtf8)
+        }
+        _ => String::from_utf8(bytes.to_vec()).map_err(|_| XmlError::NotUtf8),
     }
 }
 
@@ -156,10 +208,10 @@ impl<'t> Builder<'t> {
         Self { reader, open: Vec::new(), root: None, elements: 0, begun: false }
     }
 
-    fn build(mut self) -> Result<Element, Fault> {
+    fn build(mut self) -> Result<Element, XmlError> {
         loop {
             let before = self.position();
-            let event = self.reader.read_event().map_err(|_| "not well-formed")?;
+            let event = self.reader.read_event().map_err(|_| XmlError::NotWellFormed)?;
             let first = !std::mem::replace(&mut self.begun, true);
             match event {
                 Event::Start(tag) => self.start(&tag)?,
@@ -174,31 +226,31 @@ impl<'t> Builder<'t> {
                 Event::GeneralRef(reference) => self.reference(&reference)?,
                 Event::Comment(_) => {}
                 Event::Decl(_) if first => {}
-                Event::Decl(_) | Event::PI(_) => return Err("a processing instruction"),
-                Event::DocType(_) => return Err("a document type"),
+                Event::Decl(_) | Event::PI(_) => return Err(XmlError::ProcessingInstruction),
+                Event::DocType(_) => return Err(XmlError::DocumentType),
                 Event::Eof => break,
             }
         }
         if !self.open.is_empty() {
-            return Err("an element that does not end");
+            return Err(XmlError::OpenElement);
         }
-        self.root.ok_or("no element")
+        self.root.ok_or(XmlError::NoElement)
     }
 
     fn position(&self) -> usize {
         usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
     }
 
-    fn start(&mut self, tag: &BytesStart<'_>) -> Result<(), Fault> {
+    fn start(&mut self, tag: &BytesStart<'_>) -> Result<(), XmlError> {
         self.elements += 1;
         if self.elements > ELEMENTS_MAX {
-            return Err("more than 4096 elements");
+            return Err(XmlError::Elements);
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err("elements too deep within each other");
+            return Err(XmlError::Depth);
         }
         if self.open.is_empty() && self.root.is_some() {
-            return Err("a second root element");
+            return Err(XmlError::SecondRoot);
         }
         let around = self.open.last();
         let scope = around.map(|element| Rc::clone(&element.scope)).unwrap_or_default();
@@ -222,8 +274,8 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    fn end(&mut self, inner_end: usize) -> Result<(), Fault> {
-        let mut element = self.open.pop().ok_or("an end tag without a start tag")?;
+    fn end(&mut self, inner_end: usize) -> Result<(), XmlError> {
+        let mut element = self.open.pop().ok_or(XmlError::EndTag)?;
         element.inner.end = inner_end.max(element.inner.start);
         match self.open.last_mut() {
             Some(around) => around.children.push(element),
@@ -232,26 +284,26 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    fn text(&mut self, text: &str, is_markup: bool) -> Result<(), Fault> {
+    fn text(&mut self, text: &str, is_markup: bool) -> Result<(), XmlError> {
         if is_markup && text.contains("]]>") {
-            return Err("]]> in text");
+            return Err(XmlError::CdataEnd);
         }
         match self.open.last_mut() {
             Some(element) => element.text.push_str(text),
             None if is_markup && text.trim_ascii().is_empty() => {}
-            None => return Err("text outside of the root element"),
+            None => return Err(XmlError::TextOutside),
         }
         Ok(())
     }
 
     /// Resolves a character reference or one of the five predefined entities.
-    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), Fault> {
+    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), XmlError> {
         let name: &str = reference;
         let text = quick_xml::escape::unescape(&format!("&{name};"))
-            .map_err(|_| "an unknown entity")?
+            .map_err(|_| XmlError::Entity)?
             .into_owned();
         if !text.chars().all(is_char) {
-            return Err("a character that XML does not have");
+            return Err(XmlError::Character);
         }
         self.text(&text, false)
     }
@@ -265,23 +317,23 @@ struct Attributes {
 }
 
 impl Attributes {
-    fn read(tag: &BytesStart<'_>, scope: Scope, lang: Option<Rc<str>>) -> Result<Self, Fault> {
+    fn read(tag: &BytesStart<'_>, scope: Scope, lang: Option<Rc<str>>) -> Result<Self, XmlError> {
         let mut read = Self { scope, lang, others: String::new() };
         let mut prefixed = Vec::new();
         for (count, attribute) in tag.attributes().enumerate() {
             if count >= ATTRIBUTES_MAX {
-                return Err("an element with more than 32 attributes");
+                return Err(XmlError::Attributes);
             }
-            let attribute = attribute.map_err(|_| "a malformed attribute")?;
+            let attribute = attribute.map_err(|_| XmlError::Attribute)?;
             let raw: &str = &attribute.value;
-            let value = quick_xml::escape::unescape(raw).map_err(|_| "an unknown entity")?;
+            let value = quick_xml::escape::unescape(raw).map_err(|_| XmlError::Entity)?;
             if raw.contains('<') || !value.chars().all(is_char) {
-                return Err("a malformed attribute");
+                return Err(XmlError::Attribute);
             }
             match split(attribute.key.as_ref())? {
                 (None, "xmlns") => read.declare("", &value)?,
                 (Some("xmlns"), prefix) if !value.is_empty() => read.declare(prefix, &value)?,
-                (Some("xmlns"), _) => return Err("a prefix for no namespace"),
+                (Some("xmlns"), _) => return Err(XmlError::PrefixWithoutNamespace),
                 (Some("xml"), "lang") => read.lang = Some(Rc::from(&*value)),
                 (prefix, name) => {
                     prefixed.extend(prefix.map(|prefix| (prefix.to_owned(), name.to_owned())));
@@ -295,26 +347,22 @@ impl Attributes {
         Ok(read)
     }
 
-    fn declare(&mut self, prefix: &str, uri: &str) -> Result<(), Fault> {
+    fn declare(&mut self, prefix: &str, uri: &str) -> Result<(), XmlError> {
         if prefix == "xml" || prefix == "xmlns" || uri == XML {
-            return Err("a declaration of xml or xmlns");
+            return Err(XmlError::ReservedPrefix);
         }
         if uri.len() > NAMESPACE_BYTES_MAX {
-            return Err("a namespace with a name of more than 512 bytes");
+            return Err(XmlError::NamespaceBytes);
         }
         let scope = Rc::make_mut(&mut self.scope);
         scope.retain(|(known, _)| **known != *prefix);
         if !uri.is_empty() {
             scope.push((prefix.into(), uri.into()));
         }
-        if scope.len() > ATTRIBUTES_MAX {
-            Err("more than 32 prefixes of namespaces")
-        } else {
-            Ok(())
-        }
+        if scope.len() > ATTRIBUTES_MAX { Err(XmlError::Prefixes) } else { Ok(()) }
     }
 
-    fn resolve(&self, prefix: Option<&str>) -> Result<Rc<str>, Fault> {
+    fn resolve(&self, prefix: Option<&str>) -> Result<Rc<str>, XmlError> {
         if prefix == Some("xml") {
             return Ok(XML.into());
         }
@@ -322,18 +370,18 @@ impl Attributes {
         match known {
             Some((_, uri)) => Ok(Rc::clone(uri)),
             None if prefix.is_none() => Ok("".into()),
-            None => Err("a prefix that is not declared"),
+            None => Err(XmlError::UndeclaredPrefix),
         }
     }
 
     /// Checks that prefixes are declared and attributes are unique (Namespaces in XML, section
     /// 6.3).
-    fn check(&self, prefixed: &[(String, String)]) -> Result<(), Fault> {
+    fn check(&self, prefixed: &[(String, String)]) -> Result<(), XmlError> {
         let mut seen = Vec::new();
         for (prefix, name) in prefixed {
             let both = (self.resolve(Some(prefix))?, name);
             if seen.contains(&both) {
-                return Err("an attribute twice");
+                return Err(XmlError::AttributeTwice);
             }
             seen.push(both);
         }
@@ -342,14 +390,14 @@ impl Attributes {
 }
 
 /// Splits a qualified name into prefix and name.
-fn split(qname: &str) -> Result<(Option<&str>, &str), Fault> {
+fn split(qname: &str) -> Result<(Option<&str>, &str), XmlError> {
     let (prefix, name) = match qname.split_once(':') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, qname),
     };
     match is_name(name) && prefix.is_none_or(is_name) {
         true => Ok((prefix, name)),
-        false => Err("a malformed name"),
+        false => Err(XmlError::Name),
     }
 }
 

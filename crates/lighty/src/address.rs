@@ -1,12 +1,14 @@
 //! Addresses on the command line.
 
+use crate::argument_error::ArgumentError;
+
 /// Checks an address to listen on, for the command line.
-pub(crate) fn listen(text: &str) -> Result<String, &'static str> {
-    split(text).map(|_| text.to_owned()).ok_or(LISTEN_FORMS)
+pub(crate) fn listen(text: &str) -> Result<String, ArgumentError> {
+    split(text).map(|_| text.to_owned()).ok_or(ArgumentError::Listen)
 }
 
 /// Checks the form of a backend's address, for the command line.
-pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
+pub(crate) fn backend(text: &str) -> Result<String, ArgumentError> {
     let is_path = text.starts_with("unix:") || text.starts_with('/');
     let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
     let authority = authority.trim_end_matches('/');
@@ -14,35 +16,28 @@ pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
     let port = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':')).map(|(_, p)| p);
     let is_port_wrong = |port: &str| !text.starts_with("srv:") && port.parse::<u16>().is_err();
     if authority.is_empty() || !is_path && (has_space || port.is_some_and(is_port_wrong)) {
-        return Err(BACKEND_FORMS);
+        return Err(ArgumentError::Backend);
     }
     // A bare number is a port without its colon.
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("for a port of this machine, write :PORT");
+        return Err(ArgumentError::BarePort);
     }
     let is_url_of_http = text.starts_with("http://") || text.starts_with("https://");
     if is_url_of_http && authority.contains('/') {
-        return Err("a backend has no path: requests keep theirs");
+        return Err(ArgumentError::BackendPath);
     }
     Ok(text.to_owned())
 }
 
 /// Checks a user's name, with an optional password after a colon, for the command line.
-pub(crate) fn user(text: &str) -> Result<String, &'static str> {
+pub(crate) fn user(text: &str) -> Result<String, ArgumentError> {
     let name = text.split_once(':').map_or(text, |(name, _)| name);
     let has_control = text.contains(|c: char| c.is_control());
     if name.is_empty() || name.starts_with('#') || has_control {
-        return Err("expected NAME:PASSWORD or NAME, without control characters or a leading #");
+        return Err(ArgumentError::User);
     }
     Ok(text.to_owned())
 }
-
-/// Valid forms of a backend's address.
-const BACKEND_FORMS: &str = "expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, \
-                             https://HOST:PORT, h2://HOST:PORT, unix:/path or srv:NAME";
-
-/// Valid forms of an address to listen on.
-pub(crate) const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
 
 /// Splits an address to listen on into host (or path) and port; `None` if it is invalid.
 pub(crate) fn split(listen: &str) -> Option<(&str, u16)> {

@@ -6,6 +6,7 @@
 
 mod absent;
 mod address;
+mod argument_error;
 #[cfg(feature = "acme")]
 mod cert;
 mod cli;

@@ -6,6 +6,7 @@ use std::path::Path;
 use lighty_admin::local_tls;
 
 use crate::address;
+use crate::argument_error::ArgumentError;
 use crate::cli::Serve;
 use crate::failure::CommandFailure;
 
@@ -173,7 +174,7 @@ pub(crate) fn proxy(
     shows_requests: bool,
 ) -> Result<String, CommandFailure> {
     let (bind, port) = split(from)
-        .map_err(|_| CommandFailure::Says(format!("--from {from}: {}", address::LISTEN_FORMS)))?;
+        .map_err(|_| CommandFailure::Says(format!("--from {from}: {}", ArgumentError::Listen)))?;
     let protocol = protocol_of(to, protocol)?;
     let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
     let shown = if shows_requests { request_lines() } else { String::new() };
@@ -271,7 +272,7 @@ fn quote(text: &str) -> String {
 }
 
 fn split(listen: &str) -> Result<(&str, u16), CommandFailure> {
-    let wrong = || CommandFailure::Says(format!("--listen {listen}: {}", address::LISTEN_FORMS));
+    let wrong = || CommandFailure::Says(format!("--listen {listen}: {}", ArgumentError::Listen));
     address::split(listen).ok_or_else(wrong)
 }
 

@@ -1,5 +1,7 @@
 //! Arguments of `lighty script run`.
 
+use crate::argument_error::ArgumentError;
+
 /// Stage at which the script runs.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Stage {
@@ -14,19 +16,19 @@ pub(crate) enum Stage {
 }
 
 /// Checks a URL or path.
-pub(crate) fn url(text: &str) -> Result<String, &'static str> {
+pub(crate) fn url(text: &str) -> Result<String, ArgumentError> {
     let has_scheme = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
     match has_scheme || text.starts_with('/') {
         true => Ok(text.to_owned()),
-        false => Err("expected http://HOST/PATH, https://HOST/PATH or /PATH"),
+        false => Err(ArgumentError::Url),
     }
 }
 
 /// Splits a header field into name and value.
-pub(crate) fn field(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+pub(crate) fn field(text: &str) -> Result<(String, String), ArgumentError> {
+    let (name, value) = text.split_once(':').ok_or(ArgumentError::Field)?;
     match name.is_empty() || name.contains(char::is_whitespace) {
-        true => Err("expected NAME: VALUE"),
+        true => Err(ArgumentError::Field),
         false => Ok((name.to_owned(), value.trim().to_owned())),
     }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use crate::argument_error::ArgumentError;
+
 /// Socket of a FastCGI program, and its limits.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ProgramSite {
@@ -49,9 +51,9 @@ pub(crate) struct ScriptLimits {
     pub(crate) allows_unsafe: bool,
 }
 
-fn octal(text: &str) -> Result<u32, &'static str> {
+fn octal(text: &str) -> Result<u32, ArgumentError> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-    mode.ok_or("expected access bits in octal, such as 0660")
+    mode.ok_or(ArgumentError::Mode)
 }
 
 /// Options of the supervisor of FastCGI workers.

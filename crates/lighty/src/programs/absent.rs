@@ -12,20 +12,25 @@ use crate::cli::Cli;
 const LINKS: [&str; 4] = ["fcgi-stat-accel", "http_load", "lua-fastcgi-magnet", "spawn-fcgi"];
 
 /// The command line of lighty, its own name first, or the name of a program that this build lacks.
-pub(crate) type Called = Result<Vec<OsString>, &'static str>;
+pub(crate) type Called = Result<Vec<OsString>, MissingProgram>;
+
+/// A program that this build lacks, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this build has no {0}; build with the feature {TOOLS:?}")]
+pub(crate) struct MissingProgram(&'static str);
 
 /// Selects the program by the name of the binary.
 pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     let line: Vec<OsString> = line.collect();
     let name = line.first().and_then(|path| Path::new(path).file_name());
     let found = LINKS.into_iter().find(|link| name.is_some_and(|name| name == *link));
-    found.map_or(Ok(line), Err)
+    found.map_or(Ok(line), |program| Err(MissingProgram(program)))
 }
 
 /// Returns the command line of lighty, or reports that a program is missing.
 pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
-    called.map_err(|program| {
-        eprintln!("lighty: this build has no {program}; build with the feature {TOOLS:?}");
+    called.map_err(|missing| {
+        eprintln!("lighty: {missing}");
         ExitCode::from(2)
     })
 }
@@ -42,7 +47,7 @@ mod tests {
     #[test]
     fn programs_under_other_names_are_missing() {
         let called = |line: &str| super::called(line.split(' ').map(OsString::from));
-        assert_eq!(called("/usr/bin/spawn-fcgi -h"), Err("spawn-fcgi"));
+        assert_eq!(called("/usr/bin/spawn-fcgi -h"), Err(MissingProgram("spawn-fcgi")));
         assert_eq!(called("lighty -h").map(|line| line.len()), Ok(2));
     }
 }

@@ -1,6 +1,7 @@
 //! Faults of programs behind FastCGI, SCGI, uwsgi and AJP13: the same faults for each protocol that
 //! can express them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
@@ -195,21 +196,44 @@ fn a_close_or_reset_before_the_head_is_answered_502() {
     }
 }
 
+/// Sign that a head is torn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TornBy {
+    /// The end of the output.
+    Close,
+    /// The end of the response, on a connection that stays open.
+    Message,
+}
+
 /// Requests responses that end after their first bytes, of every number, and fails if one is taken
 /// for whole. `whole` itself must be a response.
 fn assert_torn_is_a_fault(
     protocol: &str,
+    torn_by: TornBy,
     read_request: impl Fn(&mut Peer) -> Option<()> + Send + Sync + 'static,
     whole: &[u8],
     torn: &[Vec<u8>],
 ) {
     let output = Arc::new(Mutex::new(Vec::new()));
+    let reused = Arc::new(AtomicUsize::new(0));
     let backend = Backend::start({
-        let output = Arc::clone(&output);
+        let (output, reused) = (Arc::clone(&output), Arc::clone(&reused));
+        let complete = whole.to_vec();
         move |peer| {
-            if read_request(peer).is_some() {
+            while read_request(peer).is_some() {
                 let bytes = output.lock().expect("no panic").clone();
-                peer.send(bytes);
+                peer.send(&bytes);
+                if bytes == complete {
+                    continue;
+                }
+                if torn_by == TornBy::Close {
+                    peer.half_close();
+                }
+                // The connection stays readable for a request that must not follow.
+                if read_request(peer).is_some() {
+                    reused.fetch_add(1, Ordering::SeqCst);
+                }
+                return;
             }
         }
     });
@@ -224,22 +248,41 @@ fn assert_torn_is_a_fault(
         ask(&server).response().status
     };
     assert_eq!(ask_for(whole), 200, "{protocol}\n{}", server.log());
+    let named = format!("backend {address}: ");
+    let is_named =
+        |line: &str| line.contains(&named) && FAULTS.iter().any(|fault| line.contains(fault));
     for bytes in torn {
-        assert_eq!(ask_for(bytes), 502, "{protocol}: {:?}", bytes.escape_ascii().to_string());
+        let shown = bytes.escape_ascii();
+        let before = server.log().len();
+        assert_eq!(ask_for(bytes), 502, "{protocol}: {shown}");
+        let is_logged = || server.log()[before..].lines().any(is_named);
+        assert!(wait_until(SOON, is_logged), "{protocol}: {shown}\n{}", server.log());
+        // The next response leaves a connection that the next torn one may arrive on.
+        let opened = backend.opened();
+        assert_eq!(ask_for(whole), 200, "{protocol}: {shown}\n{}", server.log());
+        assert!(backend.opened() > opened, "{protocol}: {shown}: no new connection");
     }
+    assert_eq!(reused.load(Ordering::SeqCst), 0, "{protocol}: a torn connection was used again");
 }
+
+/// The faults of a response that ends within its head.
+const FAULTS: [&str; 2] = [
+    "the backend closed the connection before its response",
+    "the backend's response is malformed",
+];
 
 #[test]
 fn response_head_cut_at_any_byte_is_a_fault() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 0\r\n\r\n";
     let prefixes =
         |bytes: &[u8]| (0..bytes.len()).map(|end| bytes[..end].to_vec()).collect::<Vec<_>>();
-    assert_torn_is_a_fault("http", |peer| peer.head().map(drop), HEAD, &prefixes(HEAD));
+    let read = |peer: &mut Peer| peer.head().map(drop);
+    assert_torn_is_a_fault("http", TornBy::Close, read, HEAD, &prefixes(HEAD));
     for protocol in ALL {
         let head = protocol.begun(200, &[("X", "y"), ("Content-Length", "0")], "");
         let whole = [&head[..], protocol.end()].concat();
         let read = move |peer: &mut Peer| protocol.read_request(peer);
-        assert_torn_is_a_fault(protocol.name(), read, &whole, &prefixes(&head));
+        assert_torn_is_a_fault(protocol.name(), TornBy::Close, read, &whole, &prefixes(&head));
     }
 }
 
@@ -249,18 +292,18 @@ fn incomplete_head_in_complete_messages_is_a_fault() {
     let ended = |end| [&Fastcgi.wrap(&text[..end])[..], Fastcgi.end()].concat();
     let torn: Vec<_> = (0..text.len()).map(ended).collect();
     let read = |peer: &mut Peer| Fastcgi.read_request(peer);
-    assert_torn_is_a_fault("fastcgi", read, &ended(text.len()), &torn);
+    assert_torn_is_a_fault("fastcgi", TornBy::Message, read, &ended(text.len()), &torn);
 
     let packets = Ajp13.begun(200, &[("X", "y")], "");
     let payload = &packets[4..];
     let ended = |end: usize| {
         let mut packets = Vec::new();
         ajp_packet(&payload[..end], &mut packets);
-        [&packets[..], Ajp13.end()].concat()
+        [&packets[..], end_for_reuse(Ajp13)].concat()
     };
     let torn: Vec<_> = (0..payload.len()).map(ended).collect();
     let read = |peer: &mut Peer| Ajp13.read_request(peer);
-    assert_torn_is_a_fault("ajp13", read, &ended(payload.len()), &torn);
+    assert_torn_is_a_fault("ajp13", TornBy::Message, read, &ended(payload.len()), &torn);
 }
 
 #[test]

@@ -31,7 +31,8 @@ impl Default for UserdirSettings {
 }
 module_settings!(UserdirSettings);
 
-/// Maximum number of homes that a worker caches.
+/// Maximum number of homes that a worker caches. Clients choose the names, and names without a home
+/// are cached too; beyond it, homes are looked up anew.
 const HOMES_MAX: usize = 1024;
 
 /// Milliseconds for which a home is cached.

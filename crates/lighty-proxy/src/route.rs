@@ -65,7 +65,8 @@ pub struct ProxyCore {
     named: RefCell<HashMap<Box<str>, Arc<Route>>>,
 }
 
-/// Limit on cached routes to addresses that other modules name; beyond it, routes are built again.
+/// Limit on cached routes to addresses that other modules name. Scripts may derive them from
+/// requests; beyond it, routes are built again.
 const NAMED_MAX: usize = 256;
 
 impl ProxyCore {

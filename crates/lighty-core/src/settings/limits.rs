@@ -80,7 +80,8 @@ pub const IDLE_BUFFERS_MAX: usize = 32;
 /// Buffers with a larger capacity in bytes are not kept for the next request.
 pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-/// Document roots that a worker holds open, one per virtual host with its own root.
+/// Document roots that a worker holds open, one per virtual host with its own root. Each is a
+/// descriptor; beyond it, another root is closed and opened anew when needed.
 pub const ROOTS_MAX: usize = 4096;
 
 /// Milliseconds after which an unused document root is closed: a file system with an open directory

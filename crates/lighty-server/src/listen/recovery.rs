@@ -68,12 +68,17 @@ impl ListenerRecovery {
         }
     }
 
-    /// Counts a repair, and pauses unless it is the first.
-    async fn pause(&mut self, worker: &Worker) -> io::Result<()> {
+    fn count(&mut self) -> io::Result<()> {
         if self.0 >= MENDS_MAX {
             return Err(io::Error::other(format!("mended {MENDS_MAX} times in vain")));
         }
         self.0 += 1;
+        Ok(())
+    }
+
+    /// Counts a repair, and pauses unless it is the first.
+    async fn pause(&mut self, worker: &Worker) -> io::Result<()> {
+        self.count()?;
         if self.0 > 1 {
             tokio::select! {
                 biased;
@@ -82,5 +87,23 @@ impl ListenerRecovery {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_is_given_up_after_n_repairs_without_a_connection() {
+        let mut recovery = ListenerRecovery::default();
+        for _ in 0..2 {
+            for nth in 1..=MENDS_MAX {
+                assert!(recovery.count().is_ok(), "{nth}");
+            }
+            let refused = recovery.count().expect_err("too many").to_string();
+            assert_eq!(refused, format!("mended {MENDS_MAX} times in vain"));
+            recovery.start_anew();
+        }
     }
 }

@@ -222,6 +222,8 @@ fn hints_of_a_program_are_passed_on_but_not_without_end() {
             ),
         ),
         ("flood.sh", &format!("while {hints}; do :; done")),
+        ("100.sh", &format!("for n in $(seq 100); do {hints}; done; printf 'X-A: b\\n\\ndone'")),
+        ("101.sh", &format!("for n in $(seq 101); do {hints}; done; printf 'X-A: b\\n\\ndone'")),
     ])
     .start();
     let ask = |version: &str| {
@@ -237,8 +239,13 @@ fn hints_of_a_program_are_passed_on_but_not_without_end() {
     let got = Http2::connect(server.address()).get("/hints.sh");
     let hint = (103, vec![("link".to_owned(), "</a.css>".to_owned())]);
     assert_eq!((got.status, got.interim), (200, vec![hint.clone(), hint]));
-    assert_eq!(server.get("/flood.sh").status, 502);
-    server.await_log("more than 100 interim responses");
+    let got = server.get("/100.sh");
+    assert_eq!((got.text(), got.interim.len()), ("done", 100), "{}", server.log());
+    assert!(!server.log().contains("interim responses"), "{}", server.log());
+    for path in ["/101.sh", "/flood.sh"] {
+        assert_eq!(server.get(path).status, 502, "{path}");
+        server.await_log("more than 100 interim responses");
+    }
 }
 
 #[test]
@@ -537,6 +544,24 @@ fn local_redirections_are_followed_where_that_is_asked_for() {
     assert_eq!((again.status, again.field("Location")), (302, Some("/self.sh?again")));
     assert_eq!(follow("/circle.sh").status, 500);
     server.await_log("rewrite loop");
+}
+
+#[test]
+fn local_redirections_are_followed_n_times_at_most() {
+    const RESTARTS_MAX: usize = 10;
+    let redirect = |n| {
+        let name = format!("{n}.sh");
+        (name, format!("printf 'Location: /{}.sh\\n\\n'", n - 1))
+    };
+    let mut programs: Vec<(String, String)> = (1..=RESTARTS_MAX + 1).map(redirect).collect();
+    programs.push(("0.sh".into(), "printf 'X-A: b\\n\\nat last'".into()));
+    let programs: Vec<(&str, &str)> =
+        programs.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let server = with(&programs).config("cgi.local-redir = \"enable\"").start();
+    let got = server.get(&format!("/{RESTARTS_MAX}.sh"));
+    assert_eq!((got.status, got.text()), (200, "at last"), "{}", server.log());
+    assert_eq!(server.get(&format!("/{}.sh", RESTARTS_MAX + 1)).status, 500);
+    server.await_log("more than 10 restarts of the request");
 }
 
 #[test]

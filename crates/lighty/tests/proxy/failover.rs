@@ -141,6 +141,27 @@ fn one_dead_of_two_costs_milliseconds() {
     }
 }
 
+/// Limit on the addresses that are tried for a request.
+const TRIES_MAX: usize = 16;
+
+#[test]
+fn request_is_tried_on_n_addresses_at_most() {
+    let alive = Backend::answering("ok");
+    let ports: Vec<Port> = (0..TRIES_MAX).map(|_| Port::reserve()).collect();
+    let dead: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
+    let before = |count: usize| {
+        let addresses = [&dead[..count], &[alive.address()]].concat();
+        front(&addresses, "proxy-core.balancer = \"static\"")
+    };
+    let server = before(TRIES_MAX - 1);
+    assert_eq!(server.get("/").status, 200, "{}", server.log());
+    let server = before(TRIES_MAX);
+    assert_eq!(server.get("/").status, 502, "{}", server.log());
+    server.await_log(&format!(": backend {}: ", dead[TRIES_MAX - 1]));
+    // The addresses that refused are down now.
+    assert_eq!(server.get("/").status, 200, "{}", server.log());
+}
+
 #[test]
 fn with_all_dead_the_response_is_503_at_once() {
     for count in [1, 2, 5] {

@@ -1,6 +1,7 @@
 //! Backends that speak HTTP/2: over TLS, and with prior knowledge.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer, RequestSeen, answer};
@@ -527,6 +528,32 @@ fn what_the_backend_has_not_looked_at_is_sent_again() {
         assert_eq!(text, b"at last", "{}", server.log());
     }
     assert_eq!((refusing.opened(), leaving.opened()), (1, 2));
+}
+
+#[test]
+fn request_is_sent_to_a_backend_that_refuses_it_n_times_at_most() {
+    /// Resends after refused streams, and further ones after connections without a response.
+    const RESENDS_MAX: usize = 4 + 2;
+    for refusals in [RESENDS_MAX, RESENDS_MAX + 1] {
+        let refused = AtomicUsize::new(0);
+        let backend = Backend::start(move |peer| {
+            let Some(mut far) = Far::new(peer) else { return };
+            while let Some((stream, _)) = far.request() {
+                match refused.fetch_add(1, Ordering::SeqCst) < refusals {
+                    true => far.send(kind::RST_STREAM, 0, stream, &REFUSED_STREAM),
+                    false => far.respond(stream, "at last"),
+                }
+            }
+        });
+        let server = front(&backend.name()).start();
+        let got = server.get("/");
+        if refusals == RESENDS_MAX {
+            assert_eq!((got.status, got.text()), (200, "at last"), "{}", server.log());
+        } else {
+            assert_eq!(got.status, 502, "{}", server.log());
+            server.await_log(&format!("backend {}: REFUSED_STREAM", backend.address()));
+        }
+    }
 }
 
 #[test]

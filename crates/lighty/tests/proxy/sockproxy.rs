@@ -88,6 +88,25 @@ fn a_backend_that_refuses_is_passed_over() {
     server.await_log(&format!("backend {dead} is down"));
 }
 
+/// Limit on the addresses that are tried for a connection.
+const TRIES_MAX: usize = 16;
+
+#[test]
+fn connection_is_tried_on_n_addresses_at_most() {
+    let dead: Vec<SocketAddr> = (0..TRIES_MAX).map(|_| nobody()).collect();
+    let before = |count: usize| {
+        let setup = tunnel(&[&dead[..count], &[backend()]].concat());
+        setup.config("proxy-core.balancer = \"static\"").start()
+    };
+    greeted(&before(TRIES_MAX - 1));
+    let server = before(TRIES_MAX);
+    let (heard, _) = connect(&server).read_to_end();
+    assert!(heard.is_empty(), "{}", String::from_utf8_lossy(&heard));
+    server.await_log(&format!("backend {}", dead[TRIES_MAX - 1]));
+    // The addresses that refused are down now.
+    greeted(&server);
+}
+
 #[test]
 fn without_a_backend_the_connection_ends_and_no_file_is_served() {
     let server = tunnel(&[nobody()]).config("proxy-core.hold-time = 0").start();

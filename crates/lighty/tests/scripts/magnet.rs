@@ -317,6 +317,37 @@ fn limits_stop_scripts_and_restarts() {
 }
 
 #[test]
+fn request_is_restarted_n_times_at_most() {
+    const RESTARTS_MAX: usize = 10;
+    let server = raw!(
+        r#"
+        local left = lighty.env["uri.path"]:match("^/left/(%d+)$")
+        if not left then return 0 end
+        if left == "0" then return 204 end
+        lighty.env["request.uri"] = "/left/" .. math.floor(left - 1)
+        return lighty.RESTART_REQUEST
+        "#
+    );
+    let get = |restarts: usize| server.get(&format!("/left/{restarts}")).status;
+    assert_eq!(get(RESTARTS_MAX), 204, "{}", server.log());
+    assert_eq!(get(RESTARTS_MAX + 1), 500);
+    server.await_log("magnet.max-restarts");
+}
+
+#[test]
+fn script_has_n_bytes_at_most() {
+    const SCRIPT_BYTES_MAX: usize = 1 << 20;
+    let script = |bytes: usize| {
+        let code = "return 204 --";
+        code.to_owned() + &"-".repeat(bytes - code.len())
+    };
+    assert_eq!(raw!(script(SCRIPT_BYTES_MAX)).get("/").status, 204);
+    let server = raw!(script(SCRIPT_BYTES_MAX + 1));
+    assert_eq!(server.get("/").status, 500);
+    server.await_log("more than 1048576 bytes (limit: a script)");
+}
+
+#[test]
 fn scripts_share_dictionaries_and_parse_json() {
     let server = raw!(
         r#"

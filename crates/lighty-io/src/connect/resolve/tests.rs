@@ -313,6 +313,25 @@ async fn an_answer_has_n_endpoints_at_most() {
 }
 
 #[tokio::test]
+async fn a_service_has_n_hosts_at_most() {
+    let name = |listed: usize| format!("_x._tcp.s{listed}.test");
+    let hosts = (0..=SERVICE_HOSTS_MAX).map(|n| format!("--host-record=h{n}.test,192.0.2.{n}"));
+    let mut records: Vec<String> = hosts.collect();
+    for listed in [SERVICE_HOSTS_MAX, SERVICE_HOSTS_MAX + 1] {
+        let service = |n| format!("--srv-host={},h{n}.test,80", name(listed));
+        records.extend((0..listed).map(service));
+    }
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    let server = NameServer::start("", &records).await;
+    let resolver = server.resolver(|options| options.family = LookupFamily::V4);
+    for listed in [SERVICE_HOSTS_MAX, SERVICE_HOSTS_MAX + 1] {
+        let service = LookupQuery::Service(name(listed));
+        let answer = resolver.lookup(&service).await.expect("service");
+        assert_eq!(answer.endpoints.len(), SERVICE_HOSTS_MAX, "{listed} are listed");
+    }
+}
+
+#[tokio::test]
 async fn digits_need_neither_look_up_nor_thread() {
     let resolver = Resolver::new(ResolveOptions::default());
     for (written, address) in

@@ -143,6 +143,22 @@ fn a_request_starts_over_with_what_a_script_changed() {
 }
 
 #[test]
+fn request_starts_over_n_times_at_most() {
+    const RESTARTS_MAX: usize = 10;
+    let magnet = Magnet::start(&[]);
+    let front = lighty_before(&magnet.listen(), "");
+    let text = "local left = tonumber(lighty.env['uri.query'])\n\
+                if left == 0 then return 204 end\n\
+                lighty.env['uri.query'] = string.format('%d', left - 1)\n\
+                return lighty.RESTART_REQUEST";
+    put(&front, "left.lua", text);
+    let get = |restarts: usize| front.get(&format!("/left.lua?{restarts}")).status;
+    assert_eq!(get(RESTARTS_MAX), 204, "{}", front.log());
+    assert_eq!(get(RESTARTS_MAX + 1), 500);
+    front.await_log("more than 10 times lighty.RESTART_REQUEST");
+}
+
+#[test]
 fn scripts_keep_counters_and_are_accounted() {
     let directory = tempfile::tempdir().expect("a directory");
     let errors = directory.path().join("errors");

@@ -1,5 +1,6 @@
 //! The whole server in memory, driven by a seed: see docs/simulation.md.
 
+mod ajp13;
 mod backend;
 mod client;
 mod fastcgi;
@@ -14,6 +15,7 @@ mod rng;
 mod run;
 mod sabotage;
 mod scenarios;
+mod scgi;
 mod scripts;
 mod sim;
 mod site;

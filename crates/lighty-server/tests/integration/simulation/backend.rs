@@ -1,15 +1,17 @@
-//! Backends over connections in memory: HTTP and FastCGI, well or badly behaved.
+//! Backends over connections in memory that speak HTTP/1 or a gateway protocol, well or badly
+//! behaved.
 
 use std::ops::Deref;
 use std::rc::Rc;
 
 use tokio::time::sleep;
 
-use super::fastcgi;
 use super::rng::{Rng, body_of};
+use super::scgi::{self, Unframed};
 use super::sim::{BackendBehavior, BackendTask, Sim, number_in};
 use super::site::PATIENCE_S;
 use super::wire::Wire;
+use super::{ajp13, fastcgi};
 
 /// Checks the requests that a backend receives on one connection.
 pub(crate) struct Witness {
@@ -101,6 +103,18 @@ impl Backend {
     /// Serves FastCGI requests until the connection ends.
     pub(crate) async fn serve_fastcgi(mut self) {
         while let Ok(true) = fastcgi::answer_one(&mut self).await {}
+        self.sim.event(format_args!("{} is over", self.name));
+    }
+
+    /// Serves the only request of a connection over SCGI or uwsgi.
+    pub(crate) async fn serve_unframed(mut self, protocol: Unframed) {
+        let _ = scgi::answer(&mut self, protocol).await;
+        self.sim.event(format_args!("{} is over", self.name));
+    }
+
+    /// Serves AJP13 requests until the connection ends.
+    pub(crate) async fn serve_ajp13(mut self) {
+        while let Ok(true) = ajp13::answer_one(&mut self).await {}
         self.sim.event(format_args!("{} is over", self.name));
     }
 
@@ -291,6 +305,27 @@ impl Backend {
         let count = self.wire.read(&mut piece).await.map_err(|_| Over)?;
         self.buffer.extend_from_slice(&piece[..count]);
         Ok(count)
+    }
+
+    /// Reads until the buffer has this many bytes.
+    pub(crate) async fn fill(&mut self, count: usize) -> Result<()> {
+        while self.buffer.len() < count {
+            if self.more().await? == 0 {
+                return Err(Over);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all bytes, in some cases in two parts.
+    pub(crate) async fn write_torn(&self, bytes: &[u8]) -> Result<()> {
+        let at = self.rng.below(bytes.len() as u64) as usize;
+        if self.rng.once_in(3) {
+            self.write(&bytes[..at]).await?;
+            sleep(self.rng.ms(0, 20)).await;
+            return self.write(&bytes[at..]).await;
+        }
+        self.write(bytes).await
     }
 
     pub(crate) async fn write(&self, bytes: &[u8]) -> Result<()> {

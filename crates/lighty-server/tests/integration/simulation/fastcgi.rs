@@ -121,21 +121,12 @@ fn pack(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
 }
 
 async fn record(it: &mut Backend) -> Result<Record> {
-    fill(it, 8).await?;
+    it.fill(8).await?;
     let length = usize::from(u16::from_be_bytes([it.buffer[4], it.buffer[5]]));
     let padding = usize::from(it.buffer[6]);
     let kind = it.buffer[1];
-    fill(it, 8 + length + padding).await?;
+    it.fill(8 + length + padding).await?;
     let content = it.buffer[8..8 + length].to_vec();
     it.buffer.drain(..8 + length + padding);
     Ok(Record { kind, content })
-}
-
-async fn fill(it: &mut Backend, count: usize) -> Result<()> {
-    while it.buffer.len() < count {
-        if it.more().await? == 0 {
-            return Err(Over);
-        }
-    }
-    Ok(())
 }

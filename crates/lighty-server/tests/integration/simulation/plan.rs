@@ -11,8 +11,10 @@ use super::site::FILES;
 const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
 
 /// Paths of backends and of a program.
-const PATHS: &[&str] =
-    &["/h/x", "/h/x", "/f/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x", "/p/x.cgi"];
+const PATHS: &[&str] = &[
+    "/h/x", "/h/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x", "/f/x", "/c/x", "/u/x", "/j/x",
+    "/j/x", "/p/x.cgi",
+];
 
 /// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,13 +30,20 @@ pub(crate) fn key_of_file(index: usize) -> u64 {
     0xF11E_0000 + index as u64
 }
 
-/// Addresses of two HTTP/1 backends, of a FastCGI backend, of an HTTP/2 backend, and of backends
-/// that speak HTTP/1 and HTTP/2 over TLS.
+/// Addresses of backends: two of HTTP/1, one of HTTP/2, one of each over TLS, and one of each
+/// gateway protocol.
 pub(crate) const HTTP: [SocketAddr; 2] = [address(2, 8080), address(3, 8080)];
 pub(crate) const FASTCGI: SocketAddr = address(4, 9000);
 pub(crate) const HTTP2: SocketAddr = address(5, 8080);
 pub(crate) const HTTPS: SocketAddr = address(6, 8443);
 pub(crate) const HTTP2_TLS: SocketAddr = address(7, 8443);
+pub(crate) const SCGI: SocketAddr = address(8, 4000);
+pub(crate) const UWSGI: SocketAddr = address(9, 3031);
+pub(crate) const AJP13: SocketAddr = address(10, 8009);
+
+/// All addresses that the server may connect to.
+pub(crate) const BACKENDS: [SocketAddr; 9] =
+    [HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13];
 
 /// Ports of the server: in clear text, with TLS, and in clear text in some generations only.
 pub(crate) const CLEAR_PORT: u16 = 80;
@@ -164,6 +171,10 @@ $HTTP["url"] =~ "^/4/" {
     proxy-core.backends = ( "https://10.0.1.7:8443" )
     proxy-core.tls-verify = "disable"
 }
+$HTTP["url"] =~ "^/u/" {
+    proxy-core.protocol = "uwsgi"
+    proxy-core.backends = ( "10.0.1.9:3031" )
+}
 $HTTP["url"] =~ "^/d/" {
     webdav.activate = "enable"
 }
@@ -215,6 +226,10 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
                             ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
+scgi.server = ( "/c/" => ( ( "host" => "10.0.1.8", "port" => 4000,
+                            "check-local" => "disable" ) ) )
+ajp13.server = ( "/j/" => ( ( "host" => "10.0.1.10", "port" => 8009,
+                             "check-local" => "disable" ) ) )
 cgi.max-processes = {programs}
 $SERVER["socket"] == "10.0.0.1:443" {{
     ssl.engine = "enable"

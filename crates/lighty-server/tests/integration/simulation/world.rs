@@ -19,8 +19,9 @@ use super::backend::{Backend, Witness};
 use super::h2_backend;
 use super::program;
 use super::rng::Rng;
+use super::scgi::Unframed;
 use super::sim::Sim;
-use super::site::{self, FASTCGI, HTTP, HTTP2, HTTP2_TLS, HTTPS};
+use super::site::{self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, SCGI, UWSGI};
 use super::wire::Wire;
 
 pub(crate) struct Machine {
@@ -60,11 +61,18 @@ impl Machine {
             HTTPS | HTTP2_TLS => Wire::accept(theirs, &self.tls),
             _ => Wire::plain(theirs),
         };
-        match address {
-            HTTP2 | HTTP2_TLS => drop(spawn_local(h2_backend::serve(witness, wire))),
-            FASTCGI => drop(spawn_local(Backend::new(witness, wire).serve_fastcgi())),
-            _ => drop(spawn_local(Backend::new(witness, wire).serve_http())),
+        if matches!(address, HTTP2 | HTTP2_TLS) {
+            spawn_local(h2_backend::serve(witness, wire));
+            return Stream::from_memory(ours);
         }
+        let backend = Backend::new(witness, wire);
+        match address {
+            FASTCGI => spawn_local(backend.serve_fastcgi()),
+            SCGI => spawn_local(backend.serve_unframed(Unframed::Scgi)),
+            UWSGI => spawn_local(backend.serve_unframed(Unframed::Uwsgi)),
+            AJP13 => spawn_local(backend.serve_ajp13()),
+            _ => spawn_local(backend.serve_http()),
+        };
         Stream::from_memory(ours)
     }
 }
@@ -75,7 +83,7 @@ impl World for Machine {
         let Target::Tcp(address) = *target else {
             return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
         };
-        if !HTTP.contains(&address) && ![FASTCGI, HTTP2, HTTPS, HTTP2_TLS].contains(&address) {
+        if !BACKENDS.contains(&address) {
             self.sim.wrong(format_args!("a connect to {address}"));
         }
         let fate = if self.sim.is_calm { 99 } else { self.network.below(30) };

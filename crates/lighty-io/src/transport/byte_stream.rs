@@ -38,6 +38,9 @@ pub trait ByteStream: Debug {
 
     /// Ends both directions; all waits wake up.
     fn shut_down(&self);
+
+    /// Makes the connection's end a reset, so that the peer knows that its bytes are incomplete.
+    fn abort(&self);
 }
 
 impl ByteStream for Stream {
@@ -76,5 +79,9 @@ impl ByteStream for Stream {
 
     fn shut_down(&self) {
         self.shutdown_handle().shut_down(ShutdownHow::Both);
+    }
+
+    fn abort(&self) {
+        self.reset_on_close();
     }
 }

@@ -47,12 +47,25 @@ impl Stream {
             end => { end.reset(); Ok(()) });
     }
 
-    /// Closes the connection so that the response already sent is delivered.
+    /// Returns true if [`Self::reset_on_close`] was called.
+    fn resets_on_close(&self) -> bool {
+        let linger = each!(&self.socket,
+            socket => rustix::net::sockopt::socket_linger(socket),
+            // Its reset has already happened.
+            _end => Ok(None));
+        linger == Ok(Some(Duration::ZERO))
+    }
+
+    /// Closes the connection so that the response already sent is delivered. A connection that
+    /// resets on close is closed at once.
     ///
     /// # Errors
     /// If the client resets the connection, which cannot be remedied.
     pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
+        if self.resets_on_close() {
+            return Ok(report);
+        }
         let closing = async {
             notify_end(&self, limits.bytes_max, &mut report).await?;
             self.shutdown_write()?;
@@ -131,6 +144,15 @@ mod tests {
             let report = ours.linger_close(limits).await.expect("linger");
             assert_eq!(report, LingerReport { dropped_bytes: sent, peer_closed });
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_resets_on_close_does_not_linger() {
+        let (ours, mut peer) = tcp_pair().await;
+        ours.reset_on_close();
+        ours.linger_close(LingerLimits::default()).await.expect("no linger");
+        let error = peer.read(&mut [0]).expect_err("a reset, and no end");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[tokio::test(start_paused = true)]

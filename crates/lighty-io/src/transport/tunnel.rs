@@ -1,6 +1,7 @@
 //! A tunnel relays bytes between two byte streams until both have ended.
 //!
-//! The end of one direction is passed on as a half-close while the other continues. A waiting
+//! The end of one direction is passed on as a half-close while the other continues, and a failure as
+//! a reset, so that no part of a stream looks like all of it. A waiting
 //! direction holds no buffer, so an idle tunnel costs only the two streams and its future.
 //! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
 //! of [`TunnelMeter::active_ms`] may shut its ends down.
@@ -88,7 +89,8 @@ impl Tunnel<'_> {
     /// with their write sides closed.
     ///
     /// # Errors
-    /// The first failure of either side. Bytes in flight are then lost, as without a tunnel.
+    /// The first failure of either side. Bytes in flight are then lost, as without a tunnel. The
+    /// other side is reset when its connection closes, unless all bytes for it have been sent.
     pub async fn run(
         self,
         buffers: &BufPool,
@@ -102,7 +104,7 @@ impl Tunnel<'_> {
         let mut far_reset = self.far.reset();
         let turn = Turn { buffers, clock, meter };
         meter.active_ms.set(clock.mono_ms());
-        poll_fn(|cx| {
+        let ended = poll_fn(|cx| {
             let far = to_far.poll(cx, &turn, &meter.to_far_bytes)?;
             let near = to_near.poll(cx, &turn, &meter.to_near_bytes)?;
             meter.half_closed.set(match (far, near) {
@@ -119,7 +121,13 @@ impl Tunnel<'_> {
             }
             Poll::Pending
         })
-        .await
+        .await;
+        match ended.as_ref().map_err(|error| error.side) {
+            Err(Side::Near) => to_far.break_off(),
+            Err(Side::Far) => to_near.break_off(),
+            Ok(()) => {}
+        }
+        ended
     }
 
     /// Like [`Self::run`], but shuts both connections down once no bytes have moved for `idle_ms`
@@ -295,6 +303,13 @@ impl<'a> Direction<'a> {
         };
         if empty {
             self.state = State::Read;
+        }
+    }
+
+    /// Resets the receiver of a stream that will not be completed.
+    fn break_off(&self) {
+        if !matches!(self.state, State::Done) {
+            self.to.abort();
         }
     }
 

@@ -236,6 +236,36 @@ async fn a_reset_names_its_side() {
 }
 
 #[tokio::test]
+async fn a_reset_is_passed_on_unless_the_stream_was_complete() {
+    for is_complete in [false, true] {
+        let (near, mut client) = tcp_pair().await;
+        let (far, mut backend) = tcp_pair().await;
+        let bench = Bench::new();
+        let watch = async {
+            backend.write_all(b"answer").expect("write");
+            if is_complete {
+                backend.shutdown(Shutdown::Write).expect("shutdown");
+            }
+            let half_closed = is_complete.then_some(Side::Far);
+            while bench.meter.half_closed.get() != half_closed
+                || bench.meter.to_near_bytes.get() < 6
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let socket = socket2::Socket::from(backend);
+            socket.set_linger(Some(Duration::ZERO)).expect("linger");
+        };
+        let (ended, ()) = tokio::join!(bench.run(&near, &far), watch);
+        assert_eq!(ended.expect_err("reset").side, Side::Far);
+        drop(near);
+        let mut received = Vec::new();
+        let read = client.read_to_end(&mut received).map_err(|error| error.kind());
+        let expected = if is_complete { Ok(6) } else { Err(io::ErrorKind::ConnectionReset) };
+        assert_eq!(read, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_full_side_holds_the_other_back() {
     let (near, client) = tcp_pair().await;
     let (far, backend) = unix_pair();

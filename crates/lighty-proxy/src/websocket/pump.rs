@@ -69,6 +69,10 @@ impl Tunnel for WebsocketTunnel {
                 }
                 times.ping(&mut pump, now_ms, self.ping_ms);
             };
+            if ended.is_err() && !pump.has_ended_far {
+                // The backend must not take a part of the client's bytes for all of them.
+                ends.far.abort();
+            }
             ended.map(|()| pump.sent_bytes)
         })
     }

@@ -129,4 +129,9 @@ impl ByteStream for TunnelStream {
     fn shut_down(&self) {
         self.at.shared.borrow_mut().reset(self.at.key, ErrorCode::CANCEL);
     }
+
+    fn abort(&self) {
+        // RFC 8441 section 5: it stands for the reset of a TCP connection.
+        self.shut_down();
+    }
 }

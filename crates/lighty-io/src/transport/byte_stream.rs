@@ -30,8 +30,9 @@ pub trait ByteStream: Debug {
     /// Errors of the connection; `WriteZero` if it accepts nothing any more.
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// Ends the written direction; the peer sees the end of its bytes.
-    fn end(&self);
+    /// Ends the written direction; the peer sees the end of its bytes. Ready once the connection has
+    /// taken everything that belongs to the end.
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Resolves when the connection breaks, even though it is not read any more.
     fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
@@ -65,9 +66,18 @@ impl ByteStream for Stream {
         }
     }
 
-    fn end(&self) {
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.close_notify();
+        // The bytes before it may have filled the socket's buffer.
+        while let Err(error) = self.try_send_records() {
+            let may_wait = error.kind() == io::ErrorKind::WouldBlock;
+            if !may_wait || ready!(self.poll_writable(cx)).is_err() {
+                break;
+            }
+        }
         // If the peer is already gone, its reset reports the error.
         let _ = self.shutdown_write();
+        Poll::Ready(())
     }
 
     fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {

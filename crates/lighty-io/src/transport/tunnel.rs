@@ -192,6 +192,8 @@ enum State {
     WriteEarly(Bytes),
     /// Bytes `start..end` of the buffer are to be written.
     Write { buffer: Buffer, start: usize, end: usize },
+    /// The end is being passed on.
+    End,
     /// The end has been passed on.
     Done,
 }
@@ -239,6 +241,10 @@ impl<'a> Direction<'a> {
             if let State::Read = self.state {
                 ready!(self.poll_fill(cx, turn))?;
             }
+            if let State::End = self.state {
+                ready!(self.to.poll_end(cx));
+                self.state = State::Done;
+            }
             if let State::Done = self.state {
                 return Poll::Ready(Ok(()));
             }
@@ -263,10 +269,7 @@ impl<'a> Direction<'a> {
         let mut buffer = Buffer::take(turn.buffers);
         let read = ready!(self.from.poll_read(cx, buffer.bytes()));
         self.state = match read.map_err(|error| self.read_error(error))? {
-            0 => {
-                self.to.end();
-                State::Done
-            }
+            0 => State::End,
             end => State::Write { buffer, start: 0, end },
         };
         Poll::Ready(Ok(()))
@@ -278,7 +281,7 @@ impl<'a> Direction<'a> {
         let pending = match &mut self.state {
             State::WriteEarly(bytes) => &bytes[..],
             State::Write { buffer, start, end } => &buffer.bytes()[*start..*end],
-            State::Read | State::Done => return Poll::Ready(Ok(0)),
+            State::Read | State::End | State::Done => return Poll::Ready(Ok(0)),
         };
         let offered = pending.len();
         debug_assert!(offered > 0, "a buffer without bytes");
@@ -299,7 +302,7 @@ impl<'a> Direction<'a> {
                 *start += written;
                 start == end
             }
-            State::Read | State::Done => false,
+            State::Read | State::End | State::Done => false,
         };
         if empty {
             self.state = State::Read;

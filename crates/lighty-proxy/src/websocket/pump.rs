@@ -202,10 +202,7 @@ impl Pump {
     }
 
     fn is_over(&self) -> bool {
-        self.is_near_over
-            && self.to_near.is_empty()
-            && (self.to_far.is_empty() || self.is_far_over)
-            && (self.has_sent_close || self.has_ended_far)
+        self.is_near_over && self.to_near.is_empty() && (self.has_ended_far || self.is_far_over)
     }
 
     fn write(&mut self, cx: &mut Context<'_>, ends: &Ends<'_>) -> io::Result<bool> {
@@ -213,8 +210,7 @@ impl Pump {
             self.lose_far();
         }
         if self.is_near_over && self.to_far.is_empty() && !self.has_ended_far {
-            ends.far.end();
-            self.has_ended_far = true;
+            self.has_ended_far = ends.far.poll_end(cx).is_ready();
         }
         let sent = self.to_near.flush(ends.near, cx)?;
         self.sent_bytes += sent as u64;

@@ -94,6 +94,13 @@ struct TunnelStream {
     at: StreamRef,
 }
 
+impl TunnelStream {
+    fn end(&self) {
+        // A stream that has ended or was reset needs no end.
+        let _ = self.at.shared.borrow_mut().push(self.at.key, Bytes::new(), true);
+    }
+}
+
 impl fmt::Debug for TunnelStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TunnelStream({:?})", self.at.key)
@@ -117,9 +124,9 @@ impl ByteStream for TunnelStream {
         Poll::Ready(Ok(count))
     }
 
-    fn end(&self) {
-        // A stream that has ended or was reset needs no end.
-        let _ = self.at.shared.borrow_mut().push(self.at.key, Bytes::new(), true);
+    fn poll_end(&self, _cx: &mut Context<'_>) -> Poll<()> {
+        self.end();
+        Poll::Ready(())
     }
 
     fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {

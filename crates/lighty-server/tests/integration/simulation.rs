@@ -10,6 +10,7 @@ mod h2_end;
 mod mutations;
 mod plan;
 mod program;
+mod raw;
 mod reader;
 mod rng;
 mod run;

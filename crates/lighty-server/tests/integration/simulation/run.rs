@@ -17,10 +17,11 @@ use tokio::time::{sleep, timeout};
 
 use super::client::Client;
 use super::h2_client::H2Client;
+use super::raw;
 use super::rng::Rng;
 use super::sabotage::{Bug, Saboteur};
 use super::sim::{Observer, Sim};
-use super::site::{self, CHANGING_PORT, CLEAR_PORT, PATIENCE_S, TLS_PORT};
+use super::site::{self, CHANGING_PORT, CLEAR_PORT, PATIENCE_S, RAW_PORTS, TLS_PORT};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -106,12 +107,18 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
             let address = ([10, 0, 2, 1], 40_000 + index as u16).into();
             let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
             let is_h2 = rng.once_in(2);
-            let port = rng.pick(&[CLEAR_PORT, CLEAR_PORT, CLEAR_PORT, TLS_PORT, CHANGING_PORT]);
+            let is_raw = rng.once_in(6);
+            let port = match is_raw {
+                true => rng.pick(&RAW_PORTS),
+                false => rng.pick(&[CLEAR_PORT, CLEAR_PORT, CLEAR_PORT, TLS_PORT, CHANGING_PORT]),
+            };
             let is_tls = server.speaks_tls(port);
             let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
             let wire = match is_tls {
                 false => Wire::plain(theirs),
-                true => Wire::secure(theirs, &site::tls_client(&sim.root, alpn(&rng, is_h2))),
+                true => {
+                    Wire::secure(theirs, &site::tls_client(&sim.root, alpn(&rng, is_h2 && !is_raw)))
+                }
             };
             let wire = wire.with_bug(sim.bug, is_h2);
             let accepting = async {
@@ -122,7 +129,9 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
                 yield_now().await;
                 sim.accepting.set(sim.accepting.get() - changes);
             };
-            if is_h2 {
+            if is_raw {
+                tokio::join!(biased; accepting, raw::run_client(&sim, rng, wire, index));
+            } else if is_h2 {
                 let client = H2Client::new(&sim, rng, wire, index);
                 tokio::join!(biased; accepting, client.run());
             } else {
@@ -203,6 +212,7 @@ async fn check_end(sim: &Sim, server: &Simulated) {
             sim.wrong("requests are left in a backlog");
         }
     }
+    raw::judge(sim);
     for number in sim.seen.borrow().keys() {
         if sim.ending(*number).is_none() {
             sim.wrong(format_args!("{number}: a backend got it, and it never ended"));

@@ -14,10 +14,11 @@ use tokio::time::sleep;
 
 use super::Site;
 use super::h2_end::{H2End, News};
+use super::raw;
 use super::rng::body_of;
 use super::run::{in_paused_time, start};
 use super::sim::{BackendBehavior, BackendTask, Sim, now_ms};
-use super::site::{CLEAR_PORT, FILES, IDLE_S, TLS_PORT, tls_client, upload};
+use super::site::{CLEAR_PORT, FILES, IDLE_S, RAW_PORTS, TLS_PORT, tls_client, upload};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -57,6 +58,24 @@ fn a_refused_client_that_reads_nothing_does_not_stay() {
         assert_eq!(server.worker.conns.open(), 0);
         assert_eq!(server.worker.machine.counters.cut.get(), 1);
         drop(client);
+    });
+}
+
+/// The last bytes fill the socket's buffer in one of the runs, so that close_notify has to wait.
+#[test]
+fn raw_connection_over_tls_ends_with_close_notify() {
+    scenario(10, async |server, sim| {
+        for length in (400..600).step_by(10) {
+            let number = raw::prepare(&sim, length);
+            let end = connect_to(&server, 600, RAW_PORTS[1]);
+            let client = Wire::secure(end, &tls_client(&sim.root, &[]));
+            client.write_all(&number.to_be_bytes()).await.expect("written");
+            client.shutdown_write().await;
+            sleep(Duration::from_secs(2)).await;
+            let mut piece = [0; 1_000];
+            while client.read(&mut piece).await.expect("bytes") > 0 {}
+            assert!(!client.is_truncated(), "after {length} bytes");
+        }
     });
 }
 

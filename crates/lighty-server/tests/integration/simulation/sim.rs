@@ -9,6 +9,7 @@ use std::rc::Rc;
 use lighty_core::module::Traits;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 
+use super::raw::RawPair;
 use super::rng::Rng;
 use super::sabotage::Bug;
 use super::site::NETWORK_BACKENDS;
@@ -66,6 +67,10 @@ pub(crate) struct Sim {
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
     /// Number of times that a backend has read each request's head.
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
+    /// The response to bytes that were no request was cut.
+    pub(crate) is_garbage_cut: Cell<bool>,
+    /// Raw connections by number.
+    pub(crate) raw: RefCell<BTreeMap<u64, RawPair>>,
     /// Number of connections of a changing listener that are being accepted.
     pub(crate) accepting: Cell<u32>,
     /// Number of programs that run.
@@ -100,6 +105,8 @@ impl Sim {
             tasks: RefCell::default(),
             done: RefCell::default(),
             seen: RefCell::default(),
+            is_garbage_cut: Cell::new(false),
+            raw: RefCell::default(),
             accepting: Cell::new(0),
             programs: Cell::new(0),
             next: Cell::new(1),
@@ -192,6 +199,8 @@ impl Module for Observer {
             if all.len() > 1 {
                 self.0.wrong(format_args!("{target}: ended twice"));
             }
+        } else if !done.is_complete {
+            self.0.is_garbage_cut.set(true);
         }
     }
 }

@@ -41,14 +41,18 @@ pub(crate) const SCGI: SocketAddr = address(8, 4000);
 pub(crate) const UWSGI: SocketAddr = address(9, 3031);
 pub(crate) const AJP13: SocketAddr = address(10, 8009);
 
-/// All addresses that the server may connect to.
-pub(crate) const BACKENDS: [SocketAddr; 9] =
-    [HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13];
+pub(crate) const RAW: SocketAddr = address(11, 25);
 
-/// Ports of the server: in clear text, with TLS, and in clear text in some generations only.
+/// All addresses that the server may connect to.
+pub(crate) const BACKENDS: [SocketAddr; 10] =
+    [HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13, RAW];
+
+/// Ports of the server: in clear text, with TLS, in clear text in some generations only, and of raw
+/// connections in clear text and with TLS.
 pub(crate) const CLEAR_PORT: u16 = 80;
 pub(crate) const TLS_PORT: u16 = 443;
 pub(crate) const CHANGING_PORT: u16 = 8080;
+pub(crate) const RAW_PORTS: [u16; 2] = [25, 465];
 
 const fn address(host: u8, port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, host)), port)
@@ -219,6 +223,7 @@ proxy-core.connect-timeout = 2
 proxy-core.read-timeout = 4
 proxy-core.write-timeout = 4
 proxy-core.backlog-timeout = 5
+proxy-core.tunnel-timeout = 6
 proxy-core.max-pool-size = {pool}
 proxy-core.max-disable-time = 2
 proxy-core.max-idle-time = 3
@@ -238,6 +243,14 @@ $SERVER["socket"] == "10.0.0.1:443" {{
 $SERVER["socket"] == "10.0.0.1:8080" {{
     ssl.engine = "{changing}"
     ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:25" {{
+    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
+}}
+$SERVER["socket"] == "10.0.0.1:465" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
 }}
 {PLACES}{scripts}"#
     );

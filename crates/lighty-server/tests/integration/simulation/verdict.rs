@@ -171,7 +171,11 @@ fn judge_silence(sim: &Sim, one: &ClientRequest, rest: &[ClientRequest]) -> Judg
 /// Returns true if the response to one of these requests was cut. A reset then destroys bytes that
 /// the client has not read.
 fn is_cut_in(sim: &Sim, requests: &[ClientRequest]) -> bool {
-    let is_cut = |one: &ClientRequest| sim.ending(one.number).is_some_and(|done| !done.is_complete);
+    let is_cut = |one: &ClientRequest| match one.want {
+        // It has no number.
+        Want::Garbage => sim.is_garbage_cut.get(),
+        _ => sim.ending(one.number).is_some_and(|done| !done.is_complete),
+    };
     !sim.is_calm && requests.iter().any(is_cut)
 }
 

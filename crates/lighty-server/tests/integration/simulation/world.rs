@@ -18,10 +18,11 @@ use tokio::time::sleep;
 use super::backend::{Backend, Witness};
 use super::h2_backend;
 use super::program;
+use super::raw;
 use super::rng::Rng;
 use super::scgi::Unframed;
 use super::sim::Sim;
-use super::site::{self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, SCGI, UWSGI};
+use super::site::{self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, RAW, SCGI, UWSGI};
 use super::wire::Wire;
 
 pub(crate) struct Machine {
@@ -63,6 +64,10 @@ impl Machine {
         };
         if matches!(address, HTTP2 | HTTP2_TLS) {
             spawn_local(h2_backend::serve(witness, wire));
+            return Stream::from_memory(ours);
+        }
+        if address == RAW {
+            spawn_local(raw::serve(witness, wire));
             return Stream::from_memory(ours);
         }
         let backend = Backend::new(witness, wire);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Traits};
 use lighty_core::{Exchange, Settings, Step, module_settings};
-use lighty_http::{Known, Method, Status, date};
+use lighty_http::{Known, Method, Status, date, decimal};
 
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +105,9 @@ impl Module for Expire {
         let Some(max_age) = term.max_age(now, changed) else { return Step::Next };
         let expires = date::format(now.saturating_add(max_age));
         let fields = &mut ex.response.fields;
-        fields.push_known(Known::CacheControl, format!("max-age={max_age}"));
+        let mut cache_control = b"max-age=".to_vec();
+        decimal::push(max_age.unsigned_abs(), &mut cache_control);
+        fields.push_known(Known::CacheControl, cache_control);
         fields.set(Known::Expires, expires);
         Step::Next
     }

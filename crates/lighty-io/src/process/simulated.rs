@@ -19,13 +19,15 @@ pub struct SimulatedChild {
     pub pipes: SimulatedPipes,
 }
 
-/// Ends of connections in memory that behave like two pipes. There is no error output.
+/// Ends of connections in memory that behave like pipes.
 #[derive(Debug)]
 pub struct SimulatedPipes {
     /// The program's standard input; `None` once it is closed.
     pub stdin: Option<Stream>,
     /// The program's standard output.
     pub stdout: Stream,
+    /// The program's standard error output, if it is a pipe.
+    pub stderr: Option<Stream>,
 }
 
 /// A process that the server waits for and signals, and that the simulation plays.

@@ -14,6 +14,7 @@ mod channel;
 pub mod detached;
 mod exec;
 mod lines;
+mod output_pipe;
 mod starters;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,10 @@ pub use super::simulated::{SimulatedChild, SimulatedPipes, SimulatedProcess};
 pub use capture::capture;
 pub use channel::Channel;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
+pub use output_pipe::OutputPipe;
 pub use rustix::process::Signal as ChildSignal;
+
+use crate::transport::Stream;
 
 /// A running child. Dropping it kills its process group.
 #[derive(Debug)]
@@ -45,11 +49,11 @@ pub struct Child {
     /// Our end of its standard input.
     pub stdin: Option<pipe::Sender>,
     /// Our end of its standard output.
-    pub stdout: Option<pipe::Receiver>,
+    pub stdout: Option<OutputPipe>,
     /// Our end of its standard error output.
-    pub stderr: Option<pipe::Receiver>,
-    /// Our ends in place of the pipes, on a simulated thread.
-    simulated: Option<Box<SimulatedPipes>>,
+    pub stderr: Option<OutputPipe>,
+    /// Our end of its standard input on a simulated thread.
+    simulated_stdin: Option<Box<Stream>>,
 }
 
 /// A process, as its [`Child`] waits for it and signals it.
@@ -180,14 +184,15 @@ impl Child {
             stdin: None,
             stdout: None,
             stderr: None,
-            simulated: None,
+            simulated_stdin: None,
         };
         if let Process::Real(pid, watch) = &mut child.process {
             *watch = ExitWatch::of(*pid)?;
         }
         child.stdin = started.stdin.take().map(pipe::Sender::from_owned_fd).transpose()?;
-        child.stdout = started.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
-        child.stderr = started.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        let output = |fd| pipe::Receiver::from_owned_fd(fd).map(OutputPipe::Pipe);
+        child.stdout = started.stdout.take().map(output).transpose()?;
+        child.stderr = started.stderr.take().map(output).transpose()?;
         Ok(child)
     }
 
@@ -196,9 +201,9 @@ impl Child {
             process: Process::Simulated(simulated.process),
             exit: Cell::new(None),
             stdin: None,
-            stdout: None,
-            stderr: None,
-            simulated: Some(Box::new(simulated.pipes)),
+            stdout: Some(OutputPipe::Simulated(Box::new(simulated.pipes.stdout))),
+            stderr: simulated.pipes.stderr.map(Box::new).map(OutputPipe::Simulated),
+            simulated_stdin: simulated.pipes.stdin.map(Box::new),
         }
     }
 

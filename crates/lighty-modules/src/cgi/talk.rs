@@ -160,7 +160,7 @@ impl Talk {
             body_fault: None,
             input: match channel {
                 Channel::Socket(_) => ProgramInput::UpgradableBody,
-                Channel::Pipes { .. } | Channel::Simulated(_) => ProgramInput::Body,
+                Channel::Pipes { .. } | Channel::Simulated { .. } => ProgramInput::Body,
             },
             piece: Bytes::new(),
             channel,

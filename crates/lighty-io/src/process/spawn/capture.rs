@@ -3,9 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::net::unix::pipe;
-
-use super::{Child, ChildOutput, Exit, Program, forward_lines};
+use super::{Child, ChildOutput, Exit, OutputPipe, Program, forward_lines};
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
@@ -42,7 +40,7 @@ pub async fn capture(
     }
 }
 
-async fn read(from: Option<&pipe::Receiver>, bytes_max: usize) -> io::Result<Vec<u8>> {
+async fn read(from: Option<&OutputPipe>, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut written = Vec::new();
     let Some(from) = from else { return Ok(written) };
     loop {

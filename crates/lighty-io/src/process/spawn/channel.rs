@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream as Pair;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{Child, ChildInput, ChildOutput, Program, SimulatedPipes};
+use super::{Child, ChildInput, ChildOutput, OutputPipe, Program};
 use crate::transport::Stream;
 
 /// Our end of a program's standard input and output.
@@ -21,12 +21,17 @@ pub enum Channel {
         /// The program's standard input; `None` once it is closed.
         stdin: Option<pipe::Sender>,
         /// The program's standard output.
-        stdout: pipe::Receiver,
+        stdout: OutputPipe,
     },
     /// One socket for both, which can be spliced with a client's.
     Socket(Stream),
-    /// Two connections in memory that stand for the pipes, in a simulation.
-    Simulated(Box<SimulatedPipes>),
+    /// The same with connections in memory, in a simulation.
+    Simulated {
+        /// The program's standard input; `None` once it is closed.
+        stdin: Option<Box<Stream>>,
+        /// The program's standard output.
+        stdout: OutputPipe,
+    },
 }
 
 impl Channel {
@@ -35,10 +40,10 @@ impl Channel {
     /// # Errors
     /// Its output is not a pipe.
     pub fn of_pipes(child: &mut Child) -> io::Result<Self> {
-        if let Some(pipes) = child.simulated.take() {
-            return Ok(Self::Simulated(pipes));
-        }
         let stdout = child.stdout.take().ok_or(io::ErrorKind::InvalidInput)?;
+        if let OutputPipe::Simulated(_) = stdout {
+            return Ok(Self::Simulated { stdin: child.simulated_stdin.take(), stdout });
+        }
         Ok(Self::Pipes { stdin: child.stdin.take(), stdout })
     }
 
@@ -65,13 +70,10 @@ impl Channel {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Pipes { stdout, .. } => {
-                let mut target = ReadBuf::new(buffer);
-                ready!(Pin::new(stdout).poll_read(cx, &mut target))?;
-                Poll::Ready(Ok(target.filled().len()))
+            Self::Pipes { stdout, .. } | Self::Simulated { stdout, .. } => {
+                stdout.poll_read(cx, buffer)
             }
             Self::Socket(stream) => stream.poll_read(cx, buffer),
-            Self::Simulated(pipes) => pipes.stdout.poll_read(cx, buffer),
         }
     }
 
@@ -83,11 +85,10 @@ impl Channel {
         match self {
             Self::Pipes { stdin: Some(stdin), .. } => Pin::new(stdin).poll_write(cx, bytes),
             Self::Socket(stream) => poll_stream(stream, cx, bytes),
-            Self::Simulated(pipes) => match &mut pipes.stdin {
-                Some(stdin) => poll_stream(stdin, cx, bytes),
-                None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            },
-            Self::Pipes { stdin: None, .. } => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Self::Simulated { stdin: Some(stdin), .. } => poll_stream(stdin, cx, bytes),
+            Self::Pipes { stdin: None, .. } | Self::Simulated { stdin: None, .. } => {
+                Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+            }
         }
     }
 
@@ -95,7 +96,7 @@ impl Channel {
     pub fn close_input(&mut self) {
         match self {
             Self::Pipes { stdin, .. } => *stdin = None,
-            Self::Simulated(pipes) => pipes.stdin = None,
+            Self::Simulated { stdin, .. } => *stdin = None,
             // If the program has ended, there is no input to close.
             Self::Socket(stream) => drop(stream.shutdown_write()),
         }

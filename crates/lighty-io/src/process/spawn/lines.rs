@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::net::unix::pipe;
+use super::OutputPipe;
 
 /// Maximum length of a line in bytes; the rest of a longer one is dropped.
 pub const LINE_BYTES_MAX: usize = 8_192;
@@ -22,7 +22,7 @@ const UNWANTED_PAUSE_MS: u64 = 10;
 /// # Errors
 /// Errors of reading.
 pub async fn forward_lines(
-    from: &pipe::Receiver,
+    from: &OutputPipe,
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {
     let (mut lines, mut unwanted) = (PartialLine::default(), 0);

@@ -49,6 +49,8 @@ pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
         BackendBehavior::DieUnread => return Ok(false),
         BackendBehavior::HangUnread => return it.hang_unread().await,
         BackendBehavior::AnswerEarly => {}
+        // Many containers read no body that their application does not ask for.
+        BackendBehavior::Response if it.rng.once_in(3) => {}
         _ => upload.read(it, &task).await?,
     }
     respond(it, &request, &task, &mut upload).await
@@ -123,13 +125,18 @@ async fn respond(
     if request.method != b"HEAD" && body(it, task, upload, has_length).await? == Cut::Yes {
         return Ok(false);
     }
-    // A container that keeps the connection reads the packet that is on its way, and no more.
-    let is_lazy = task.behavior == BackendBehavior::AnswerEarly && it.rng.once_in(2);
-    if !is_lazy {
-        upload.read(it, task).await?;
+    let mut end = Vec::new();
+    match it.rng.below(3) {
+        // A container that keeps the connection reads the packet that is on its way, and no more.
+        0 => {}
+        // It may also have just requested it.
+        1 if !upload.is_ended && !upload.is_due => {
+            encode_get_body(1_000, &mut end);
+            upload.is_due = true;
+        }
+        _ => upload.read(it, task).await?,
     }
     let keeps = !it.rng.once_in(4);
-    let mut end = Vec::new();
     encode_end(keeps, &mut end);
     it.write_torn(&end).await?;
     if upload.is_due {

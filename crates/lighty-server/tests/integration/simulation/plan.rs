@@ -25,6 +25,8 @@ pub(crate) enum Want {
     },
     Missing,
     Backend,
+    /// A page with the output of a command.
+    Page,
     /// Uploads a file of its own.
     Put,
     /// The body of the request, from a script.
@@ -56,6 +58,7 @@ impl Plan {
             3..8 => some_file(rng),
             8 => Want::Echo,
             9 | 10 => Want::Fetched,
+            11 if rng.once_in(2) => Want::Page,
             _ => Want::Backend,
         };
         let is_post = matches!(want, Want::Backend | Want::Fetched) && rng.once_in(2);
@@ -83,6 +86,11 @@ impl Plan {
                 body = body_of(!number, 0, task.upload_bytes);
                 sim.tasks.borrow_mut().insert(number, task);
                 rng.pick(PATHS).to_owned()
+            }
+            Want::Page => {
+                let task = backend_task(sim, rng, false);
+                sim.tasks.borrow_mut().insert(number, task);
+                "/i/x.shtml".to_owned()
             }
             Want::Echo => {
                 body = body_of(!number, 0, rng.pick(UPLOADS));

@@ -1,4 +1,4 @@
-//! Programs of `mod_cgi`: processes in memory, well or badly behaved.
+//! Programs of `mod_cgi` and commands of `mod_ssi`: processes in memory, well or badly behaved.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_io::process::spawn::{
-    ChildInput, Exit, Program, SimulatedChild, SimulatedPipes, SimulatedProcess,
+    ChildInput, ChildOutput, Exit, Program, SimulatedChild, SimulatedPipes, SimulatedProcess,
 };
 use lighty_io::transport::Stream;
 use lighty_io::transport::memory::{self, MemoryEnd};
@@ -24,8 +24,12 @@ struct RunningProgram {
     witness: Witness,
     stdin: Option<MemoryEnd>,
     stdout: MemoryEnd,
+    /// Its error output, until it closes that.
+    stderr: Option<MemoryEnd>,
     number: u64,
     is_head: bool,
+    /// It is a command of a page: its output has no head.
+    is_command: bool,
     /// `CONTENT_LENGTH`.
     upload_bytes: u64,
 }
@@ -53,14 +57,20 @@ pub(crate) fn start(sim: &Rc<Sim>, rng: Rng, program: &Program) -> io::Result<Si
         ChildInput::Pipe => Some(pipe()).unzip(),
         _ => (None, None),
     };
+    let (ours_err, stderr) = match program.stderr {
+        ChildOutput::Pipe => Some(pipe()).unzip(),
+        _ => (None, None),
+    };
     let process = SimulatedProcess::default();
     let name = format!("program for {number}");
     let running = RunningProgram {
         witness: Witness { sim: Rc::clone(sim), rng, name },
         stdin,
         stdout,
+        stderr,
         number,
         is_head: variable("REQUEST_METHOD") == "HEAD",
+        is_command: program.args.first().is_some_and(|first| first == "-c"),
         upload_bytes: variable("CONTENT_LENGTH").parse().unwrap_or(0),
     };
     sim.programs.set(sim.programs.get() + 1);
@@ -68,6 +78,7 @@ pub(crate) fn start(sim: &Rc<Sim>, rng: Rng, program: &Program) -> io::Result<Si
     let pipes = SimulatedPipes {
         stdin: ours_in.map(Stream::from_memory),
         stdout: Stream::from_memory(ours_out),
+        stderr: ours_err.map(Stream::from_memory),
     };
     Ok(SimulatedChild { process, pipes })
 }
@@ -104,6 +115,7 @@ impl RunningProgram {
     /// Serves the request. Fails if the server has closed the output.
     async fn work(&mut self) -> Result<Exit> {
         let Some(task) = self.witness.note_seen(self.number) else { return Ok(Exit::Code(1)) };
+        self.complain().await;
         match task.behavior {
             BackendBehavior::DieUnread => return Ok(self.death()),
             BackendBehavior::HangUnread => pending().await,
@@ -144,7 +156,10 @@ impl RunningProgram {
             self.write(&head.as_bytes()[..cut]).await?;
             return Ok(self.death());
         }
-        self.write(head.as_bytes()).await?;
+        if !self.is_command {
+            self.write(head.as_bytes()).await?;
+        }
+        self.complain().await;
         if self.is_head {
             return Ok(Exit::Code(0));
         }
@@ -160,6 +175,13 @@ impl RunningProgram {
             self.write(&body_of(number, at, step)).await?;
             at += step;
         }
+        if self.witness.rng.once_in(8) && cut_at.is_none() {
+            // Its output ends long before its error output.
+            let (_, stdout) =
+                memory::pair(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 1).into(), 1);
+            self.stdout = stdout;
+        }
+        self.complain().await;
         match task.behavior {
             BackendBehavior::HangInBody => pending().await,
             // Without a length, only a signal tells that the response is incomplete.
@@ -181,6 +203,19 @@ impl RunningProgram {
         }
         self.witness.check_upload_length(self.number, task, at);
         Ok(())
+    }
+
+    /// Writes error output, much of it in some cases, and may close it.
+    async fn complain(&mut self) {
+        let rng = &self.witness.rng;
+        let length = rng.pick(&[0, 0, 0, 20, 3_000, 150_000]);
+        let line = rng.pick(&[10, 100, 9_000]);
+        let closes = rng.once_in(8);
+        let Some(stderr) = self.stderr.take() else { return };
+        let mut text = vec![b'e'; length];
+        text.iter_mut().skip(line).step_by(line + 1).for_each(|byte| *byte = b'\n');
+        let is_read = stderr.write_all(&text).await.is_ok();
+        self.stderr = Some(stderr).filter(|_| !closes && is_read);
     }
 
     async fn write(&self, bytes: &[u8]) -> Result<()> {

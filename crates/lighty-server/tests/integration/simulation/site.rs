@@ -65,6 +65,10 @@ pub(crate) const PATIENCE_S: u64 = 120;
 /// Seconds that a connection may be idle.
 pub(crate) const IDLE_S: u64 = 5;
 
+/// Text around the output of a page's command, and the text in place of an output.
+pub(crate) const PAGE: [&str; 2] = ["before ", " after"];
+pub(crate) const PAGE_FAILURE: &str = "FAILED";
+
 /// Writes the files.
 pub(crate) fn write(root: &Path) {
     std::fs::create_dir_all(root.join("www/s")).expect("a directory");
@@ -72,6 +76,11 @@ pub(crate) fn write(root: &Path) {
     std::fs::create_dir_all(root.join("spool")).expect("a directory");
     std::fs::create_dir_all(root.join("www/p")).expect("a directory");
     std::fs::write(root.join("www/p/x.cgi"), "the text of a program").expect("a file");
+    std::fs::create_dir_all(root.join("www/i")).expect("a directory");
+    let [before, after] = PAGE;
+    let message = format!("<!--#config errmsg=\"{PAGE_FAILURE}\" -->");
+    let page = format!("{message}{before}<!--#exec cmd=\"report\" -->{after}");
+    std::fs::write(root.join("www/i/x.shtml"), page).expect("a file");
     for (index, length) in FILES.iter().enumerate() {
         let bytes = body_of(key_of_file(index), 0, *length);
         let path = root.join(format!("www/s/{index}"));
@@ -159,6 +168,13 @@ pub(crate) const NETWORK_BACKENDS: &[&str] = &[
 
 /// Modules of some URLs, and hosts with a minimum rate.
 const PLACES: &str = r#"
+scgi.server = ( "/c/" => ( ( "host" => "10.0.1.8", "port" => 4000,
+                            "check-local" => "disable" ) ) )
+ajp13.server = ( "/j/" => ( ( "host" => "10.0.1.10", "port" => 8009,
+                             "check-local" => "disable" ) ) )
+ssi.extension = ( ".shtml" )
+ssi.exec = "enable"
+ssi.exec-timeout = 4
 cgi.assign = ( ".cgi" => "" )
 cgi.limits = ( "read-timeout" => 4, "write-timeout" => 4, "exit-timeout" => 3 )
 $HTTP["url"] =~ "^/2/" {
@@ -203,7 +219,8 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
 server.document-root = "{root}/www"
 server.port = 80
 server.modules = ( "mod_proxy_core", "mod_deflate", "mod_cgi", "mod_webdav",
-                   "mod_magnet" )
+                   "mod_magnet", "mod_ssi" )
+ssi.max-processes = {programs}
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
@@ -231,10 +248,6 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
                             ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
-scgi.server = ( "/c/" => ( ( "host" => "10.0.1.8", "port" => 4000,
-                            "check-local" => "disable" ) ) )
-ajp13.server = ( "/j/" => ( ( "host" => "10.0.1.10", "port" => 8009,
-                             "check-local" => "disable" ) ) )
 cgi.max-processes = {programs}
 $SERVER["socket"] == "10.0.0.1:443" {{
     ssl.engine = "enable"

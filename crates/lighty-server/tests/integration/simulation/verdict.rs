@@ -8,8 +8,8 @@ use super::client::ClientRequest;
 use super::plan::Want;
 use super::reader::{End, Reader, Response};
 use super::rng::body_of;
-use super::sim::Sim;
-use super::site::{FILES, key_of_file, upload};
+use super::sim::{BackendBehavior, Sim};
+use super::site::{FILES, PAGE, PAGE_FAILURE, key_of_file, upload};
 
 /// Judges a connection. `is_left`: the client disconnected by itself.
 pub(crate) fn judge(
@@ -202,6 +202,7 @@ fn judge_cut(
 fn judge_whole(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
     match (response.status, one.want) {
         (200, Want::Backend | Want::Fetched) => judge_backend(sim, one, response),
+        (200, Want::Page) => judge_page(sim, one, response),
         (200, Want::Echo) => judge_text(one.number, response, &echo(one), one.is_head),
         (599, Want::Echo | Want::Fetched) => judge_report(sim, one, response),
         (200 | 206, Want::File { index, range }) => judge_file(one, response, index, range),
@@ -277,17 +278,52 @@ fn judge_backend(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     judge_text(number, response, &body_of(number, 0, length), one.is_head)
 }
 
+/// Judges a page with the output of a command.
+fn judge_page(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged {
+    let (number, [before, after]) = (one.number, PAGE.map(str::as_bytes));
+    let task = sim.tasks.borrow()[&number];
+    if one.is_head {
+        return compare(number, response, &[]);
+    }
+    let page = plain_text(response).map_err(|error| format!("{number}: compressed: {error}"))?;
+    let output = page.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    let Some(output) = output else { return Err(format!("{number}: a page without its text")) };
+    let whole = body_of(number, 0, task.response_bytes);
+    let is_known = match task.behavior {
+        _ if output == whole => true,
+        _ if sim.is_calm => false,
+        // It did not start, there were too many, or it took too long.
+        _ if output == PAGE_FAILURE.as_bytes() => true,
+        BackendBehavior::DieUnread | BackendBehavior::DieBeforeHead => output.is_empty(),
+        BackendBehavior::Garbage | BackendBehavior::DieInHead => true,
+        BackendBehavior::DieInBody | BackendBehavior::ResetInBody => whole.starts_with(output),
+        _ => false,
+    };
+    if is_known { Ok(()) } else { Err(format!("{number}: {} bytes of a command", output.len())) }
+}
+
 /// Judges a body that may be compressed.
 fn judge_text(number: u64, response: &Response, expected: &[u8], is_head: bool) -> Judged {
     if response.field("content-encoding") != Some("gzip") || is_head {
         return compare(number, response, expected);
     }
-    let mut plain = Vec::new();
-    let read = flate2::read::GzDecoder::new(&response.body[..]).read_to_end(&mut plain);
-    match read {
-        Ok(_) if plain == expected => Ok(()),
-        other => Err(format!("{number}: compressed, of {}: {other:?}", expected.len())),
+    match plain_text(response) {
+        Ok(plain) if plain == expected => Ok(()),
+        other => {
+            let found = other.map(|plain| plain.len());
+            Err(format!("{number}: compressed, of {}: {found:?}", expected.len()))
+        }
     }
+}
+
+/// Returns a body without its compression.
+fn plain_text(response: &Response) -> std::io::Result<Vec<u8>> {
+    if response.field("content-encoding") != Some("gzip") {
+        return Ok(response.body.clone());
+    }
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(&response.body[..]).read_to_end(&mut plain)?;
+    Ok(plain)
 }
 
 fn judge_file(

@@ -30,8 +30,8 @@ pub trait ByteStream: Debug {
     /// Errors of the connection; `WriteZero` if it accepts nothing any more.
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// Ends the written direction; the peer sees the end of its bytes. Ready once the connection has
-    /// taken everything that belongs to the end.
+    /// Ends the written direction; the peer sees the end of its bytes. Ready once the connection
+    /// has taken everything that belongs to the end.
     fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Resolves when the connection breaks, even though it is not read any more.

@@ -1,8 +1,8 @@
 //! A tunnel relays bytes between two byte streams until both have ended.
 //!
-//! The end of one direction is passed on as a half-close while the other continues, and a failure as
-//! a reset, so that no part of a stream looks like all of it. A waiting
-//! direction holds no buffer, so an idle tunnel costs only the two streams and its future.
+//! The end of one direction is passed on as a half-close while the other continues, and a failure
+//! as a reset, so that no part of a stream looks like all of it. A waiting direction holds no
+//! buffer, so an idle tunnel costs only the two streams and its future.
 //! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
 //! of [`TunnelMeter::active_ms`] may shut its ends down.
 

@@ -115,7 +115,7 @@ impl RunningProgram {
     /// Serves the request. Fails if the server has closed the output.
     async fn work(&mut self) -> Result<Exit> {
         let Some(task) = self.witness.note_seen(self.number) else { return Ok(Exit::Code(1)) };
-        self.complain().await;
+        self.write_errors().await;
         match task.behavior {
             BackendBehavior::DieUnread => return Ok(self.death()),
             BackendBehavior::HangUnread => pending().await,
@@ -159,7 +159,7 @@ impl RunningProgram {
         if !self.is_command {
             self.write(head.as_bytes()).await?;
         }
-        self.complain().await;
+        self.write_errors().await;
         if self.is_head {
             return Ok(Exit::Code(0));
         }
@@ -181,7 +181,7 @@ impl RunningProgram {
                 memory::pair(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 1).into(), 1);
             self.stdout = stdout;
         }
-        self.complain().await;
+        self.write_errors().await;
         match task.behavior {
             BackendBehavior::HangInBody => pending().await,
             // Without a length, only a signal tells that the response is incomplete.
@@ -206,7 +206,7 @@ impl RunningProgram {
     }
 
     /// Writes error output, much of it in some cases, and may close it.
-    async fn complain(&mut self) {
+    async fn write_errors(&mut self) {
         let rng = &self.witness.rng;
         let length = rng.pick(&[0, 0, 0, 20, 3_000, 150_000]);
         let line = rng.pick(&[10, 100, 9_000]);

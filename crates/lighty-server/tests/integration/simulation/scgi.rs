@@ -109,10 +109,10 @@ async fn read_upload(it: &mut Backend, request: &CgiRequest, task: &BackendTask)
     Ok(())
 }
 
-type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+type VariablePairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Reads a netstring of names and values.
-async fn scgi_variables(it: &mut Backend) -> Result<Variables> {
+async fn scgi_variables(it: &mut Backend) -> Result<VariablePairs> {
     let colon = loop {
         match it.buffer.iter().position(|byte| *byte == b':') {
             Some(at) => break at,
@@ -126,9 +126,9 @@ async fn scgi_variables(it: &mut Backend) -> Result<Variables> {
     if block[length..] != *b"," {
         return broken(it, "end");
     }
-    let mut words = block[..length].split(|byte| *byte == 0).map(<[u8]>::to_vec);
-    let mut all = Variables::new();
-    while let (Some(name), Some(value)) = (words.next(), words.next()) {
+    let mut strings = block[..length].split(|byte| *byte == 0).map(<[u8]>::to_vec);
+    let mut all = VariablePairs::new();
+    while let (Some(name), Some(value)) = (strings.next(), strings.next()) {
         all.push((name, value));
     }
     match all.first() {
@@ -138,21 +138,21 @@ async fn scgi_variables(it: &mut Backend) -> Result<Variables> {
 }
 
 /// Reads a packet of names and values.
-async fn uwsgi_variables(it: &mut Backend) -> Result<Variables> {
+async fn uwsgi_variables(it: &mut Backend) -> Result<VariablePairs> {
     it.fill(4).await?;
     let length = usize::from(u16::from_le_bytes([it.buffer[1], it.buffer[2]]));
     it.fill(4 + length).await?;
     let block: Vec<u8> = it.buffer.drain(..4 + length).skip(4).collect();
-    let (mut words, mut rest) = (Vec::new(), &block[..]);
+    let (mut strings, mut rest) = (Vec::new(), &block[..]);
     while let Some((size, after)) = rest.split_first_chunk() {
         let size = usize::from(u16::from_le_bytes(*size));
-        let Some((word, after)) = after.split_at_checked(size) else {
+        let Some((string, after)) = after.split_at_checked(size) else {
             return broken(it, "variable");
         };
-        words.push(word.to_vec());
+        strings.push(string.to_vec());
         rest = after;
     }
-    Ok(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    Ok(strings.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
 fn broken<T>(it: &Backend, part: &str) -> Result<T> {

@@ -15,7 +15,7 @@ const FENCES: &[&str] = &["text", "console", "html", "json", "lighty", "lua", "s
 
 pub(super) const RULES: &[Rule<Source>] = &[
     Rule {
-        name: "unsafe code is in the machine room only",
+        name: "unsafe code is in the I/O crate only",
         find: crate_that_allows_unsafe,
         planted: &[
             ("crates/lighty-core/src/lib.rs", "//! Text.\n#![deny(unsafe_code)]"),

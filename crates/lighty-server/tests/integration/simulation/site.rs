@@ -174,7 +174,7 @@ ajp13.server = ( "/j/" => ( ( "host" => "10.0.1.10", "port" => 8009,
                              "check-local" => "disable" ) ) )
 ssi.extension = ( ".shtml" )
 ssi.exec = "enable"
-ssi.exec-timeout = 4
+ssi.exec-timeout = 20
 cgi.assign = ( ".cgi" => "" )
 cgi.limits = ( "read-timeout" => 4, "write-timeout" => 4, "exit-timeout" => 3 )
 $HTTP["url"] =~ "^/2/" {

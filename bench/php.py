@@ -63,7 +63,7 @@ class fpm:
         if not self.binary:
             raise rig.RigError("PHP-FPM is not installed")
         self.directory, self.children = args.out + "/php", args.conns
-        self.names = servers.with_plain(args, args.servers.split(","))
+        self.names = servers.with_profiled(args, args.servers.split(","))
 
     def __enter__(self):
         os.makedirs(self.directory, exist_ok=True)

@@ -44,8 +44,8 @@ def arguments(doc, servers):
                     help="where results, documents and configurations go (%(default)s)")
     ap.add_argument("--lighty", default=os.environ.get("LIGHTY", REPO + "/target/release/lighty"),
                     metavar="FILE", help="the binary to measure (or $LIGHTY)")
-    ap.add_argument("--plain", default=os.environ.get("LIGHTY_PLAIN", ""), metavar="FILE",
-                    help="a second binary, to measure as lighty-plain (or $LIGHTY_PLAIN)")
+    ap.add_argument("--profiled", default=os.environ.get("LIGHTY_PROFILED", ""), metavar="FILE",
+                    help="a second binary, to measure as lighty-profiled (or $LIGHTY_PROFILED)")
     ap.add_argument("--peers", default=os.environ.get("PEERS", ""), metavar="DIR",
                     help="where nginx, lighttpd (modules in lighttpd-modules), haproxy and h2o are"
                          " (or $PEERS); the system's otherwise")

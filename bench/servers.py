@@ -14,8 +14,8 @@ A server is named BASE or BASE:VARIANT.
                    `inline` (no stat threads: paths are looked up in the event loop), or
                    `chunkN` (a read brings in N KB), or `readsN` (N reads at a time), or
                    `deflate` (the filters are there and have nothing to do)
-    lighty-plain   the same from the binary of --plain; with that option it is measured wherever
-                   lighty is, and lighty is then what scripts/profiled.sh made
+    lighty-profiled  the same from the binary of --profiled (scripts/profiled.sh makes one), measured
+                   wherever lighty is
 
 As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
 lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
@@ -34,7 +34,7 @@ import subprocess
 
 import rig
 
-PLAIN = "lighty-plain"
+PROFILED = "lighty-profiled"
 ENGINES = {"ring": "io-uring", "pool": "threads"}
 NUMBERS = {"chunk": "server.read-chunk", "reads": "server.max-read-threads"}
 
@@ -59,7 +59,7 @@ class Tuning:
 def chosen(args, tuning=None, root=None):
     """[(name, make)] of the servers asked for that are installed; make() gives (argv, port)."""
     found = []
-    for name in with_plain(args, args.servers.split(",")):
+    for name in with_profiled(args, args.servers.split(",")):
         base = name.partition(":")[0]
         if base not in BASES:
             raise rig.RigError(f"no server is called {base}; there are {', '.join(BASES)}")
@@ -70,16 +70,16 @@ def chosen(args, tuning=None, root=None):
     return found
 
 
-def with_plain(args, names):
-    """The names, with lighty-plain behind each lighty if there is such a binary."""
-    if args.plain and "lighty-plain" not in names:
-        return [one for name in names for one in ([name, PLAIN] if name == "lighty" else [name])]
+def with_profiled(args, names):
+    """The names, with lighty-profiled behind lighty if there is such a binary."""
+    if args.profiled and "lighty-profiled" not in names:
+        return [one for name in names for one in ([name, PROFILED] if name == "lighty" else [name])]
     return names
 
 
 def kind_of(base):
     """The server that a base is a binary of."""
-    return "lighty" if base == PLAIN else base
+    return "lighty" if base == PROFILED else base
 
 
 def maker(args, name, tuning, root=None):
@@ -150,7 +150,7 @@ def path_of(args, base):
     given = f"{args.peers}/{base}"
     if args.peers and os.access(given, os.X_OK):
         return os.path.abspath(given)
-    return {"lighty": args.lighty, PLAIN: args.plain, "floor": args.floor}.get(base, base)
+    return {"lighty": args.lighty, PROFILED: args.profiled, "floor": args.floor}.get(base, base)
 
 
 def binary(args, base):
@@ -343,5 +343,5 @@ def php(base, path, values, variant, tuning):
     return [path, *early(base, path, values), *way.command, configure(values, base + "-php")]
 
 
-BASES = {"lighty": lighty, PLAIN: lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
+BASES = {"lighty": lighty, PROFILED: lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
          "caddy": caddy, "floor": floor}

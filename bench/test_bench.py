@@ -341,7 +341,7 @@ class Peers(unittest.TestCase):
                     f.write("#!/bin/sh\necho $0 of today\n")
                 os.chmod(f"{there}/{name}", 0o755)
             os.mkdir(there + "/lighttpd-modules")
-            args = types.SimpleNamespace(peers=there, lighty="/l", floor="/f", plain="")
+            args = types.SimpleNamespace(peers=there, lighty="/l", floor="/f", profiled="")
             self.assertEqual(servers.binary(args, "nginx"), there + "/nginx")
             self.assertEqual(servers.path_of(args, "haproxy"), "haproxy")
             self.assertEqual(servers.path_of(args, "lighty"), "/l")
@@ -351,10 +351,10 @@ class Peers(unittest.TestCase):
 
     def test_a_second_binary_is_measured_beside_the_first(self):
         names = ["lighty", "nginx", "lighty:pool"]
-        for plain, expected in (("", names), ("/p", ["lighty", "lighty-plain", *names[1:]])):
-            args = types.SimpleNamespace(peers="", lighty="/l", floor="/f", plain=plain)
-            self.assertEqual(servers.with_plain(args, names), expected)
-            self.assertEqual(servers.path_of(args, "lighty-plain"), plain)
+        for profiled, expected in (("", names), ("/p", ["lighty", "lighty-profiled", *names[1:]])):
+            args = types.SimpleNamespace(peers="", lighty="/l", floor="/f", profiled=profiled)
+            self.assertEqual(servers.with_profiled(args, names), expected)
+            self.assertEqual(servers.path_of(args, "lighty-profiled"), profiled)
 
     def test_a_round_is_void_if_the_client_was_the_limit(self):
         for server, client, is_void in ((0.5, 0.99, True), (0.97, 0.99, False), (0.5, 0.5, False)):

@@ -127,7 +127,7 @@ struct FileEngineInner {
 }
 
 impl FileEngine {
-    /// Starts an engine on this worker. Call it inside the worker's runtime and `LocalSet`.
+    /// Starts an engine on this worker. Call it inside the worker's runtime.
     ///
     /// # Errors
     /// Why the ring is unavailable, if it is required.

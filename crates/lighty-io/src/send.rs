@@ -175,7 +175,7 @@ impl Sender {
     /// Why the backend cannot run on this machine.
     ///
     /// # Panics
-    /// Outside a tokio runtime with a `LocalSet`.
+    /// Outside a worker's runtime.
     pub fn start(engine: FileEngine, pool: ThreadPool, options: SendOptions) -> io::Result<Self> {
         options.backend.available()?;
         let aio = match options.backend {

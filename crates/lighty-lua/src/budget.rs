@@ -87,7 +87,7 @@ pub enum Stopped {
     Instructions,
     /// It executed [`UNYIELDING_MAX`] instructions where it cannot be suspended.
     Unyielding,
-    /// Its data in the request and the response exceeds [`RunLimits::memory`].
+    /// Its data, in Lua or in the request and the response, exceeds [`RunLimits::memory`].
     Memory,
 }
 

@@ -83,8 +83,8 @@ impl Module for UploadProgress {
     }
 
     fn directives() -> Vec<Directive<Settings>> {
-        let mut rows = what();
-        rows.extend(how());
+        let mut rows = tracking();
+        rows.extend(details());
         rows
     }
 
@@ -216,7 +216,7 @@ fn parse_id(text: &[u8]) -> Option<u128> {
     u128::from_str_radix(text, 16).ok()
 }
 
-fn what() -> Vec<Directive<Settings>> {
+fn tracking() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::string("upload-progress.progress-url", |s, v| own(s).url = v))
             .default("")
@@ -243,7 +243,7 @@ fn what() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn how() -> Vec<Directive<Settings>> {
+fn details() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::int("upload-progress.remove-timeout", 0..=i64::from(u16::MAX), |s, v| {
             own(s).remember_s = u32::try_from(v).unwrap_or(0);

@@ -47,12 +47,12 @@ fn of(settings: &mut Settings) -> &mut AccessLogSettings {
 
 /// Rows of the directive table.
 pub(super) fn rows() -> Vec<Directive> {
-    let mut rows = where_to();
-    rows.extend(what());
+    let mut rows = destinations();
+    rows.extend(contents());
     rows.into_iter().map(|row| row.module("mod_accesslog")).collect()
 }
 
-fn where_to() -> Vec<Directive> {
+fn destinations() -> Vec<Directive> {
     vec![
         Directive::string("accesslog.filename", |s, name| of(s).filename = name)
             .default("")
@@ -79,7 +79,7 @@ fn where_to() -> Vec<Directive> {
     ]
 }
 
-fn what() -> Vec<Directive> {
+fn contents() -> Vec<Directive> {
     vec![
         Directive::parsed("accesslog.format", Kind::String, parse_format, |s, format| {
             of(s).format = Arc::clone(format);

@@ -37,8 +37,9 @@ struct Place {
 }
 
 impl Turns {
-    /// Runs a job when its client's turn comes. `None` if `most` are waiting and this client has as
-    /// many places as any, if the job was evicted for another client, or if no thread is available.
+    /// Runs a job when its client's turn comes. `None` if `most` are waiting and no client has at
+    /// least two places more than this one, if the job was evicted for another client, or if no
+    /// thread is available.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         most: usize,
@@ -112,7 +113,7 @@ impl Waiting {
         debug_assert!(self.count >= self.order.len(), "{} {}", self.count, self.order.len());
     }
 
-    /// Evicts the last job of the longest queue for a client with fewer places.
+    /// Evicts the last job of the longest queue for a client with at least two places fewer.
     fn make_room(&mut self, client: Client) -> bool {
         let own = self.queues.get(&client).map_or(0, VecDeque::len);
         let Some(longest) = self.queues.values_mut().max_by_key(|queue| queue.len()) else {

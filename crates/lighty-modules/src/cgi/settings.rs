@@ -93,13 +93,13 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
 }
 
 pub(super) fn rows() -> Vec<Directive<Settings>> {
-    let mut rows = what_runs();
-    rows.extend(how_it_runs());
-    rows.extend(what_it_has_sent());
+    let mut rows = programs();
+    rows.extend(handling());
+    rows.extend(responses());
     rows
 }
 
-fn what_runs() -> Vec<Directive<Settings>> {
+fn programs() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::map("cgi.assign", |s, v| own(s).assign = v))
             .default("()")
@@ -139,7 +139,7 @@ fn what_runs() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn how_it_runs() -> Vec<Directive<Settings>> {
+fn handling() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::bool("cgi.local-redir", |s, on| own(s).local_redir = on))
             .default("disable")
@@ -180,7 +180,7 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn what_it_has_sent() -> Vec<Directive<Settings>> {
+fn responses() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::bool("cgi.x-sendfile", |s, on| own(s).x_sendfile = on))
             .default("disable")

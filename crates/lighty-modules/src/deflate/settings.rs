@@ -72,15 +72,15 @@ fn own(settings: &mut Settings) -> &mut DeflateSettings {
 
 /// Every directive of the module.
 pub(super) fn rows() -> Vec<Directive> {
-    let mut rows = what();
-    rows.extend(how());
-    rows.extend(hard());
-    rows.extend(where_to());
+    let mut rows = selection();
+    rows.extend(output());
+    rows.extend(effort());
+    rows.extend(caches());
     rows.into_iter().map(|row| row.module("mod_deflate")).collect()
 }
 
 /// Directives that select the responses to compress.
-fn what() -> Vec<Directive> {
+fn selection() -> Vec<Directive> {
     vec![
         Directive::bool("deflate.enabled", |s, on| own(s).enabled = Some(on))
             .default_prose("`enable` where `deflate.mimetypes` names types")
@@ -141,7 +141,7 @@ fn what() -> Vec<Directive> {
 }
 
 /// Directives for buffering, memory and logging.
-fn how() -> Vec<Directive> {
+fn output() -> Vec<Directive> {
     vec![
         Directive::bool("deflate.sync-flush", |s, on| own(s).sync_flush = on)
             .default("disable")
@@ -196,7 +196,7 @@ fn how() -> Vec<Directive> {
 }
 
 /// Directives for the effort of compression.
-fn hard() -> Vec<Directive> {
+fn effort() -> Vec<Directive> {
     vec![
         Directive::int("deflate.compression-level", -1..=9, |s, n| {
             if n > 0 {
@@ -261,7 +261,7 @@ fn hard() -> Vec<Directive> {
 }
 
 /// Directives for stored compressed files.
-fn where_to() -> Vec<Directive> {
+fn caches() -> Vec<Directive> {
     vec![
         Directive::parsed(
             "deflate.cache-dir",

@@ -113,14 +113,14 @@ fn row(row: Row) -> Row {
 
 /// Rows of the directive table.
 pub(super) fn rows() -> Vec<Row> {
-    let mut rows = what_is_listed();
-    rows.extend(what_they_take());
-    rows.extend(how_it_looks());
+    let mut rows = selection();
+    rows.extend(limits());
+    rows.extend(appearance());
     rows.extend(inserts());
     rows
 }
 
-fn what_is_listed() -> Vec<Row> {
+fn selection() -> Vec<Row> {
     vec![
         row(Row::bool("dir-listing.activate", |s, on| of(s).activate = on))
             .alias("server.dir-listing")
@@ -169,7 +169,7 @@ fn what_is_listed() -> Vec<Row> {
     ]
 }
 
-fn what_they_take() -> Vec<Row> {
+fn limits() -> Vec<Row> {
     vec![
         row(Row::int("dir-listing.max-concurrent", 1..=1024, |s, n| {
             of(s).made_max = usize::try_from(n).unwrap_or(1);
@@ -196,7 +196,7 @@ fn what_they_take() -> Vec<Row> {
     ]
 }
 
-fn how_it_looks() -> Vec<Row> {
+fn appearance() -> Vec<Row> {
     vec![
         row(Row::string("dir-listing.external-css", |s, url| of(s).external_css = some(url)))
             .default("")

@@ -68,13 +68,13 @@ fn own(s: &mut Settings) -> &mut SsiSettings {
 }
 
 pub(super) fn rows() -> Vec<Directive> {
-    let mut rows = what_pages_are();
-    rows.extend(what_pages_may_take());
-    rows.extend(what_commands_may_take());
+    let mut rows = pages();
+    rows.extend(page_limits());
+    rows.extend(command_limits());
     rows.into_iter().map(|row| row.module("mod_ssi")).collect()
 }
 
-fn what_pages_are() -> Vec<Directive> {
+fn pages() -> Vec<Directive> {
     vec![
         Directive::strings("ssi.extension", |s, list| own(s).extensions = list)
             .default("()")
@@ -116,7 +116,7 @@ fn what_pages_are() -> Vec<Directive> {
     ]
 }
 
-fn what_pages_may_take() -> Vec<Directive> {
+fn page_limits() -> Vec<Directive> {
     vec![
         Directive::int("ssi.max-commands", 1..=1 << 30, |s, n| {
             own(s).limits.commands_max = u32::try_from(n).unwrap_or(u32::MAX);
@@ -142,7 +142,7 @@ fn what_pages_may_take() -> Vec<Directive> {
     ]
 }
 
-fn what_commands_may_take() -> Vec<Directive> {
+fn command_limits() -> Vec<Directive> {
     vec![
         Directive::bool("ssi.exec", |s, on| own(s).exec = on)
             .default("disable")

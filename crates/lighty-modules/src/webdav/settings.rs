@@ -58,12 +58,12 @@ fn own(settings: &mut Settings) -> &mut DavSettings {
 
 /// Every directive of the module.
 pub(super) fn rows() -> Vec<Directive> {
-    let mut rows = what();
+    let mut rows = collections();
     rows.extend(limits());
     rows.into_iter().map(|row| row.module("mod_webdav")).collect()
 }
 
-fn what() -> Vec<Directive> {
+fn collections() -> Vec<Directive> {
     vec![
         Directive::bool("webdav.activate", |s, on| own(s).active = on)
             .default("disable")

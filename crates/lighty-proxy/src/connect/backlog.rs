@@ -1,8 +1,9 @@
 //! The backlog: requests that wait because every pool is full or every backend restarts.
 //!
 //! The backlog bounds the number of requests; each request bounds its own wait. Lower classes go
-//! first, and within a class the order is first come, first served. A freed permit wakes the first
-//! waiting request but is not handed to it, so that no request holds a permit that it never uses.
+//! first, and within a class the order is first come, first served, but for requests of the worker
+//! that frees a permit: one that is near the front goes first there. A freed permit wakes a waiting
+//! request but is not handed to it, so that no request holds a permit that it never uses.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -40,7 +40,7 @@ pub(super) struct Schedule {
     tails: [u32; READY_LISTS + 1],
     /// A bit for each non-empty list.
     filled: u32,
-    /// True if the last turn at a level with both lists went to an incremental response.
+    /// True if the last turn, at any level, went to an incremental response.
     was_incremental: bool,
 }
 

@@ -6,7 +6,7 @@ use super::files::{TextFile, crates, workspace};
 use super::source::Source;
 use super::{Rule, Violation};
 
-/// Crates of the project that each crate may depend on (architecture, rule R1).
+/// Crates of the project that each crate may depend on.
 const EDGES: &[(&str, &[&str])] = &[
     ("lighty-buf", &[]),
     ("lighty-http", &[]),

@@ -4,7 +4,7 @@
 use super::source::Source;
 use super::{Rule, Violation};
 
-/// The only crate with `unsafe` code (R4).
+/// The only crate with `unsafe` code.
 const UNSAFE_CRATE: &str = "lighty-io";
 
 /// Lines above unsafe code in which its comment may begin.

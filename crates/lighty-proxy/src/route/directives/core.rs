@@ -15,13 +15,13 @@ use crate::upstream::protocol::ProtocolName;
 use crate::upstream::spec::{HashKey, ProxyProtocol};
 
 pub(super) fn rows() -> Vec<Directive> {
-    let mut rows = which();
+    let mut rows = routes();
     rows.extend(choice());
     rows.extend(protocols());
     rows
 }
 
-fn which() -> Vec<Directive> {
+fn routes() -> Vec<Directive> {
     vec![
         Directive::parsed("proxy-core.backends", Kind::List, backends, |s: &mut Settings, list| {
             of(s).core.backends = Arc::clone(list);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_manual_names_every_protocol_and_its_port() {
-        let rows = which();
+        let rows = routes();
         let doc = |name| rows.iter().find(|row| row.name == name).expect("a row").doc;
         for (index, word) in ProtocolName::NAMES.iter().enumerate() {
             let port = format!("{} for {word}", ProtocolName::nth(index).port());

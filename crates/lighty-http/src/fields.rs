@@ -529,7 +529,9 @@ impl Section<'_> {
         });
         self.fields.present |= id.map_or(0, Known::bit);
         self.fields.spelled |= id.is_none();
-        let usual = value == name_end + SEPARATOR.len() && end == value_end + LINE_END.len();
+        let usual = value == name_end + SEPARATOR.len()
+            && rest[name_end + 1] == b' '
+            && end == value_end + LINE_END.len();
         self.fields.altered |= !usual;
         self.fields.suspect = true;
         id.is_some()

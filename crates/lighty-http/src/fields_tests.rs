@@ -79,7 +79,7 @@ fn appended_lists_read_as_one() {
 fn push_lines(text: &[u8], section: &mut Section<'_>) {
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let name_end = line.iter().position(|&byte| byte == b':').expect("a colon");
-        let value = line[name_end + 1..].iter().position(|&byte| byte != b' ');
+        let value = line[name_end + 1..].iter().position(|&byte| !matches!(byte, b' ' | b'\t'));
         let value = name_end + 1 + value.expect("a line end");
         let end = line.len();
         let is_known = section.push(line, FieldLine { name_end, value, value_end: end - 2, end });
@@ -92,6 +92,7 @@ fn a_section_is_taken_over_as_it_came() {
     for (text, wire) in [
         (&b"Host: a\r\nx-One: 1\r\nVary: \r\n"[..], true),
         (b"Host:a\r\nx-One:  1\r\nVary:\r\n", false),
+        (b"Host:\ta\r\nx-One: 1\r\nVary: \r\n", false),
     ] {
         let mut fields = sample();
         let mut section = fields.section();

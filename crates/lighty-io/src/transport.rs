@@ -33,7 +33,7 @@ pub use liveness::{Idle, PeerClose};
 pub use shutdown::ShutdownHandle;
 pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -68,6 +68,8 @@ pub struct Stream {
     arrived_at: OnceCell<Box<SocketAddr>>,
     /// The encryption, if any.
     tls: Option<Box<Tls>>,
+    /// The connection ends with a reset, see [`reset_at_end`](Self::reset_at_end).
+    ends_with_reset: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,13 @@ impl Stream {
     }
 
     fn new(kick_cell: ShutdownCell, socket: Socket) -> Self {
-        Stream { kick_cell, socket, arrived_at: OnceCell::new(), tls: None }
+        Stream {
+            kick_cell,
+            socket,
+            arrived_at: OnceCell::new(),
+            tls: None,
+            ends_with_reset: Cell::new(false),
+        }
     }
 
     /// Waits for bytes, end of file or an error. Holds no buffer.

@@ -140,8 +140,8 @@ impl Conn {
             match end {
                 End::Close => {
                     self.stream.close_notify();
-                    // The response has filled the socket's buffer.
-                    if self.stream.has_unsent_records() {
+                    // The response has filled the socket's buffer, or a reset must not overtake it.
+                    if self.stream.has_unsent_records() || self.stream.ends_with_reset() {
                         Box::pin(self.linger(LINGER_BRIEFLY)).await;
                     }
                 }

@@ -40,7 +40,8 @@ pub trait ByteStream: Debug {
     /// Ends both directions; all waits wake up.
     fn shut_down(&self);
 
-    /// Makes the connection's end a reset, so that the peer knows that its bytes are incomplete.
+    /// Makes the connection's end a reset, where it has one (a unix socket has none), so that the
+    /// peer knows that its bytes are incomplete.
     fn abort(&self);
 }
 
@@ -50,7 +51,14 @@ impl ByteStream for Stream {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.poll_read(cx, buffer)
+        match ready!(self.poll_read(cx, buffer)) {
+            // A unix socket reports this at the end of a peer that closed before it had read
+            // everything. All bytes of the peer have been read by then.
+            Err(error) if !self.is_tcp() && error.kind() == io::ErrorKind::ConnectionReset => {
+                Poll::Ready(Ok(0))
+            }
+            read => Poll::Ready(read),
+        }
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -92,6 +100,30 @@ impl ByteStream for Stream {
     }
 
     fn abort(&self) {
-        self.reset_on_close();
+        self.reset_at_end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write;
+
+    use super::*;
+    use crate::transport::tests::unix_pair;
+
+    #[tokio::test]
+    async fn unix_peer_that_leaves_bytes_unread_ends_its_stream() {
+        let (ours, mut peer) = unix_pair();
+        ours.writable().await.expect("writable");
+        assert_eq!(ours.try_write(b"unread").expect("accepted"), 6);
+        peer.write_all(b"answer").expect("written");
+        drop(peer);
+        let stream: &dyn ByteStream = &ours;
+        for expected in [6, 0] {
+            let mut buffer = [0; 16];
+            let count = poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await.expect("no reset");
+            assert_eq!(count, expected);
+        }
     }
 }

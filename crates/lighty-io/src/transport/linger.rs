@@ -35,38 +35,69 @@ pub struct LingerReport {
     pub peer_closed: bool,
 }
 
+/// Interval between two looks at the bytes that the peer's kernel does not have yet: nothing
+/// reports that it has them.
+const DELIVERY_LOOK: Duration = Duration::from_millis(10);
+
 /// Small, because it is part of every lingering connection's future.
 const DRAIN_BYTES: usize = 2_048;
 
 impl Stream {
-    /// Makes the later close a reset, so that the peer knows its data is incomplete.
+    /// Makes the later close a reset, so that the peer knows its data is incomplete. Bytes that the
+    /// peer's kernel does not have by then are lost.
     pub fn reset_on_close(&self) {
+        self.ends_with_reset.set(true);
         // If the option cannot be set, the connection is already broken.
         let _ = each!(&self.socket,
             socket => rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)),
             end => { end.reset(); Ok(()) });
     }
 
-    /// Returns true if [`Self::reset_on_close`] was called.
-    fn resets_on_close(&self) -> bool {
-        let linger = each!(&self.socket,
-            socket => rustix::net::sockopt::socket_linger(socket),
-            // Its reset has already happened.
-            _end => Ok(None));
-        linger == Ok(Some(Duration::ZERO))
+    /// Makes the later end a reset. [`linger_close`](Self::linger_close) delivers the bytes before
+    /// it first, a drop does not. A unix socket has no reset: its peer sees the end of the stream.
+    pub fn reset_at_end(&self) {
+        self.ends_with_reset.set(true);
+        if let Socket::Memory(end) = &self.socket {
+            end.reset();
+        }
     }
 
-    /// Closes the connection so that the response already sent is delivered. A connection that
-    /// resets on close is closed at once.
+    /// True if the connection will end with a reset.
+    pub fn ends_with_reset(&self) -> bool {
+        self.ends_with_reset.get()
+    }
+
+    /// Waits until the peer has every byte that was sent, or is gone.
+    async fn deliver(&self) {
+        let delivered = async {
+            while let Err(error) = self.try_send_records() {
+                if error.kind() != io::ErrorKind::WouldBlock || self.writable().await.is_err() {
+                    return;
+                }
+            }
+            while self.unconfirmed_bytes().is_ok_and(|bytes| bytes > 0) {
+                tokio::time::sleep(DELIVERY_LOOK).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.reset() => {}
+            () = delivered => {}
+        }
+    }
+
+    /// Closes the connection so that the response already sent is delivered, with a reset if
+    /// [`reset_at_end`](Self::reset_at_end) was called.
     ///
     /// # Errors
     /// If the client resets the connection, which cannot be remedied.
     pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
-        if self.resets_on_close() {
-            return Ok(report);
-        }
         let closing = async {
+            if self.ends_with_reset() {
+                self.deliver().await;
+                return Ok(());
+            }
             notify_end(&self, limits.bytes_max, &mut report).await?;
             self.shutdown_write()?;
             drain(&self, limits.bytes_max, &mut report).await
@@ -147,11 +178,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_resets_on_close_does_not_linger() {
+    async fn reset_at_the_end_follows_all_bytes() {
         let (ours, mut peer) = tcp_pair().await;
-        ours.reset_on_close();
-        ours.linger_close(LingerLimits::default()).await.expect("no linger");
-        let error = peer.read(&mut [0]).expect_err("a reset, and no end");
+        let mut sent = 0;
+        while let Ok(count) = ours.try_write(&[b'x'; 65_536]) {
+            sent += count;
+        }
+        ours.reset_at_end();
+        let reading = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            let error = peer.read_to_end(&mut received).expect_err("a reset, and no end");
+            (received.len(), error.kind())
+        });
+        ours.linger_close(LingerLimits::default()).await.expect("delivered");
+        let expected = (sent, io::ErrorKind::ConnectionReset);
+        assert_eq!(reading.join().expect("the peer"), expected);
+    }
+
+    #[tokio::test]
+    async fn reset_at_the_end_waits_for_no_peer_that_reads_nothing() {
+        let (ours, mut peer) = tcp_pair().await;
+        while ours.try_write(&[b'x'; 65_536]).is_ok() {}
+        ours.reset_at_end();
+        let limits = LingerLimits { ms_max: 50, ..LingerLimits::default() };
+        ours.linger_close(limits).await.expect("given up");
+        let error = peer.read_to_end(&mut Vec::new()).expect_err("a reset, and no end");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 

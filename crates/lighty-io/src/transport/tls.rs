@@ -52,9 +52,9 @@ impl Stream {
     }
 
     /// Sends close_notify, if the connection uses TLS (RFC 8446 section 6.1). Does not wait for
-    /// earlier unwritten data.
+    /// earlier unwritten data. A connection that ends with a reset has no orderly end.
     pub fn close_notify(&self) {
-        if let Some(tls) = &self.tls {
+        if let Some(tls) = self.tls.as_ref().filter(|_| !self.ends_with_reset()) {
             let mut traffic = tls.0.borrow_mut();
             traffic.close();
             // If this fails, the peer still sees the end of the connection.
@@ -102,6 +102,9 @@ impl Drop for Stream {
         // depending on whether the client has the whole response.
         if self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_client()) {
             self.close_notify();
+        }
+        if self.ends_with_reset() {
+            self.reset_on_close();
         }
     }
 }

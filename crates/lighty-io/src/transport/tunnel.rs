@@ -1,7 +1,7 @@
 //! A tunnel relays bytes between two byte streams until both have ended.
 //!
-//! The end of one direction is passed on as a half-close while the other continues, and a failure
-//! as a reset, so that no part of a stream looks like all of it. A waiting direction holds no
+//! The end of one direction is passed on as a half-close while the other continues, and a reset as
+//! a reset, so that a part of a stream does not look like all of it. A waiting direction holds no
 //! buffer, so an idle tunnel costs only the two streams and its future.
 //! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
 //! of [`TunnelMeter::active_ms`] may shut its ends down.
@@ -89,8 +89,8 @@ impl Tunnel<'_> {
     /// with their write sides closed.
     ///
     /// # Errors
-    /// The first failure of either side. Bytes in flight are then lost, as without a tunnel. The
-    /// other side is reset when its connection closes, unless all bytes for it have been sent.
+    /// The first failure of either side. The other side is then reset when its connection closes,
+    /// unless its stream was complete.
     pub async fn run(
         self,
         buffers: &BufPool,
@@ -99,7 +99,7 @@ impl Tunnel<'_> {
     ) -> Result<(), TunnelError> {
         let mut to_far = Direction::new(Side::Near, self.near, self.far, self.early_near);
         let mut to_near = Direction::new(Side::Far, self.far, self.near, self.early_far);
-        // A side that has ended is not read again; only its reset still matters.
+        // A side whose end was passed on is not read again; only its reset still matters.
         let mut near_reset = self.near.reset();
         let mut far_reset = self.far.reset();
         let turn = Turn { buffers, clock, meter };

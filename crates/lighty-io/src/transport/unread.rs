@@ -63,7 +63,7 @@ impl Stream {
     }
 
     /// Number of bytes that the other end's kernel has not acknowledged.
-    fn unconfirmed_bytes(&self) -> io::Result<u64> {
+    pub(super) fn unconfirmed_bytes(&self) -> io::Result<u64> {
         let socket: RawFd = each!(&self.socket, socket => socket.as_raw_fd(),
             _end => return Err(io::ErrorKind::Unsupported.into()));
         let mut bytes: libc::c_int = 0;

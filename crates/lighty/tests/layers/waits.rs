@@ -30,7 +30,8 @@ fn names_file(listed: &str, crate_name: &str, below_src: &str) -> bool {
 const OUTSIDE: &[&str] = &["io/file/fault.rs", "io/process/simulated.rs"];
 
 /// Beginnings of waits for a timer, or for another task or thread.
-const WAITS: &[&[&str]] = &[&["sleep"], &["sleep_until"], &["notified"], &["oneshot", "channel"]];
+const WAITS: &[&[&str]] =
+    &[&["sleep"], &["sleep_until"], &["notified"], &["oneshot", "channel"], &["time", "timeout"]];
 
 fn waits(source: &Source) -> bool {
     WAITS.iter().any(|wait| {

@@ -227,6 +227,11 @@ async fn the_end_of_an_idle_connection_is_seen() {
     let (server, ours, _) = meet(&policy, &client).await;
     drop(ours);
     assert_eq!(server.read(&mut [0; 9]).await.expect("an end"), 0);
+    // One that ends with a reset sends none.
+    let (server, ours, _) = meet(&policy, &client).await;
+    ours.reset_at_end();
+    drop(ours);
+    server.read(&mut [0; 9]).await.expect_err("a reset, and no end");
 }
 
 #[tokio::test]

@@ -169,9 +169,9 @@ impl Worker {
         reaped
     }
 
-    /// Pauses accepting after descriptors ran out, until a connection closes. Cached files are closed
-    /// first. If no connection closes, idle ones are. The pause also gives new connections time to
-    /// send a request.
+    /// Pauses accepting after descriptors ran out, until a connection closes. Cached files are
+    /// closed first. If no connection closes, idle ones are. The pause also gives new connections
+    /// time to send a request.
     async fn pause_accepting(&self, error: &std::io::Error) {
         self.machine.counters.accept_pauses.add(1);
         if self.short_of_descriptors.is_due(self.now_s()) {

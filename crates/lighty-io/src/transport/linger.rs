@@ -180,6 +180,7 @@ mod tests {
     #[tokio::test]
     async fn reset_at_the_end_follows_all_bytes() {
         let (ours, mut peer) = tcp_pair().await;
+        ours.writable().await.expect("writable");
         let mut sent = 0;
         while let Ok(count) = ours.try_write(&[b'x'; 65_536]) {
             sent += count;
@@ -190,7 +191,9 @@ mod tests {
             let error = peer.read_to_end(&mut received).expect_err("a reset, and no end");
             (received.len(), error.kind())
         });
-        ours.linger_close(LingerLimits::default()).await.expect("delivered");
+        let limits = LingerLimits { ms_max: 60_000, ..LingerLimits::default() };
+        ours.linger_close(limits).await.expect("delivered");
+        assert!(sent > 65_536, "{sent} bytes");
         let expected = (sent, io::ErrorKind::ConnectionReset);
         assert_eq!(reading.join().expect("the peer"), expected);
     }
@@ -198,6 +201,7 @@ mod tests {
     #[tokio::test]
     async fn reset_at_the_end_waits_for_no_peer_that_reads_nothing() {
         let (ours, mut peer) = tcp_pair().await;
+        ours.writable().await.expect("writable");
         while ours.try_write(&[b'x'; 65_536]).is_ok() {}
         ours.reset_at_end();
         let limits = LingerLimits { ms_max: 50, ..LingerLimits::default() };

@@ -240,10 +240,6 @@ impl Conn {
     async fn relay(&self) {
         let raw = self.listener.raw.borrow().clone();
         let Some(raw) = raw else { return };
-        // One that was closed to make room needs no backend.
-        if self.entry.is_closing() {
-            return;
-        }
         self.entry.begin_request();
         panics::point("raw tunnel");
         let local = match self.stream.local() {

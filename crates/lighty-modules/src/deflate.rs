@@ -147,7 +147,7 @@ impl Module for Deflate {
     }
 }
 
-/// How a precompressed file was made, for the log.
+/// Origin of a precompressed file, for the log.
 const BEFOREHAND: &str = "compressed beforehand";
 
 /// True if a request compares entity tags.

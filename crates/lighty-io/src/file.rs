@@ -418,7 +418,14 @@ impl FileEngine {
     /// kernel's caches.
     pub(crate) fn root_is_current(&self, root: &Root) -> bool {
         let now_ms = self.now_ms();
-        if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) }
+        let asks_kernel = self.0.cached_lookups && !self.replays_faults();
+        if asks_kernel { root.check_cached(now_ms) } else { root.is_fresh(now_ms) }
+    }
+
+    /// True if the faults of operations are drawn, so that none may depend on the kernel's caches:
+    /// a rename or a mount anywhere on the machine makes it look a path up again.
+    fn replays_faults(&self) -> bool {
+        self.0.faults.borrow().as_ref().is_some_and(FaultPlan::is_drawn)
     }
 
     fn how(&self, follow: Follow, noatime: bool) -> How {

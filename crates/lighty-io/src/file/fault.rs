@@ -90,6 +90,11 @@ impl FaultPlan {
         }))
     }
 
+    /// True if the faults are drawn.
+    pub(super) fn is_drawn(&self) -> bool {
+        self.0.draw.is_some()
+    }
+
     /// Number of operations that a fault affected.
     pub fn bitten(&self) -> u64 {
         self.0.bitten.get()
@@ -98,13 +103,13 @@ impl FaultPlan {
     /// True if any rule concerns this operation on this path, regardless of its counts.
     pub(super) fn concerns(&self, op: FaultOp, path: &[u8]) -> bool {
         let rules = self.0.rules.borrow();
-        self.0.draw.is_some()
+        self.is_drawn()
             || rules.iter().any(|(rule, _)| rule.op == op && path.ends_with(&rule.path_suffix))
     }
 
     pub(super) fn concerns_reads_of(&self, file: &OpenFile) -> bool {
         let rules = self.0.rules.borrow();
-        self.0.draw.is_some()
+        self.is_drawn()
             || rules.iter().any(|(rule, _)| {
                 rule.op == FaultOp::Read && rule.ino.is_none_or(|ino| ino == file.meta().ino)
             })

@@ -240,6 +240,10 @@ impl Conn {
     async fn relay(&self) {
         let raw = self.listener.raw.borrow().clone();
         let Some(raw) = raw else { return };
+        if self.entry.is_closing() {
+            // Closed for room, or by a stop, before its task ran.
+            return;
+        }
         self.entry.begin_request();
         panics::point("raw tunnel");
         let local = match self.stream.local() {

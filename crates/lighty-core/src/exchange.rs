@@ -10,6 +10,7 @@ pub mod request;
 pub mod request_id;
 pub mod request_state;
 pub mod response;
+pub mod served_file;
 pub mod span;
 pub mod stage;
 pub mod throttle;
@@ -291,8 +292,7 @@ impl Exchange {
     pub(crate) fn forget_path(&mut self) {
         self.state.path_known = false;
         self.requested_path.clear();
-        self.state.served_settings = None;
-        self.state.is_file_handled = false;
+        self.state.served_file.forget();
     }
 
     /// The path that conditions on the URL see.

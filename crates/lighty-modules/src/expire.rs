@@ -93,7 +93,7 @@ impl Module for Expire {
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let requested = ex.settings.module::<ExpireSettings>();
-        let served = ex.state.file_settings().map(|s| s.module::<ExpireSettings>());
+        let served = ex.state.served_file.handled().map(|s| s.module::<ExpireSettings>());
         if (requested.is_empty() && served.is_none_or(ExpireSettings::is_empty)) || !may_expire(ex)
         {
             return Step::Next;

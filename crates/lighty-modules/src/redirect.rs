@@ -94,7 +94,8 @@ impl Module for Redirect {
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        let may = ex.generation.asks_physical && !ex.state.authorizes_served && !keeps_error(ex);
+        let may =
+            ex.generation.asks_physical && !ex.state.served_file.is_checking() && !keeps_error(ex);
         let mut earlier = ex.ext::<AppliedRules>().into_iter().flat_map(|earlier| &earlier.0);
         if !may || own.rules.is_empty() || earlier.any(|rules| rules.is(&own.rules)) {
             return Step::Next;

@@ -9,6 +9,7 @@ use lighty_http::{Method, Status};
 
 use crate::exchange::extensions::Extension;
 use crate::exchange::request_id::RequestId;
+use crate::exchange::served_file::ServedFile;
 use crate::exchange::throttle::Bucket;
 use crate::extension_slot;
 use crate::fault::Fault;
@@ -138,11 +139,7 @@ pub struct RequestState {
     pub(crate) path_known: bool,
     pub(crate) id: Cell<Option<RequestId>>,
     /// Settings for the URL of the served file, if they differ from the requested URL's.
-    pub(crate) served_settings: Option<Rc<Settings>>,
-    /// The file is being handled, and `served_settings` apply to the response.
-    pub(crate) is_file_handled: bool,
-    /// `settings` are the served file's while access to it is being authorized.
-    pub authorizes_served: bool,
+    pub served_file: ServedFile,
 }
 
 impl RequestState {
@@ -150,17 +147,5 @@ impl RequestState {
     pub fn keeps_error_status(&self) -> bool {
         let chooses = self.error_handler.is_some_and(|handler| handler.chooses_status);
         self.error_status.is_some() && !chooses
-    }
-
-    /// The settings of the file that was found, before it is handled; `None` if they equal the
-    /// requested URL's.
-    pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {
-        self.served_settings.as_ref().filter(|_| !self.is_file_handled)
-    }
-
-    /// The settings of the file once it is handled. Modules that change the response's head consult
-    /// them as well.
-    pub fn file_settings(&self) -> Option<&Rc<Settings>> {
-        self.served_settings.as_ref().filter(|_| self.is_file_handled)
     }
 }

@@ -54,12 +54,10 @@ pub(super) async fn authorize_served(ex: &mut Exchange) -> Option<Pass> {
     }
     let served = ex.settings_as_served()?;
     let original = std::mem::replace(&mut ex.settings, served);
-    ex.state.authorizes_served = true;
+    ex.state.served_file.begin_check();
     let end = authorize(ex).await;
-    ex.state.authorizes_served = false;
     let served = std::mem::replace(&mut ex.settings, original);
-    ex.state.served_settings = Some(served);
-    ex.state.is_file_handled = false;
+    ex.state.served_file.end_check(served);
     end
 }
 
@@ -71,7 +69,7 @@ pub async fn authorize_script(ex: &mut Exchange, end: usize) -> bool {
     ex.physical.rel.truncate(rel.len().saturating_sub(info.len()));
     ex.physical.path_info = info;
     let refused = authorize_served(ex).await.is_some();
-    ex.state.served_settings = None;
+    ex.state.served_file.forget();
     ex.physical.path_info.clear();
     ex.physical.rel = rel;
     !refused

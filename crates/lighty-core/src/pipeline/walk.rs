@@ -118,7 +118,7 @@ impl Walk {
             None => ModuleSet::NONE,
         };
         let also = part(requested).with(part(ex.client_settings()));
-        let also = also.with(part(ex.state.file_settings()));
+        let also = also.with(part(ex.state.served_file.handled()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }
 
@@ -282,7 +282,8 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    let has_other_settings = ex.client_settings().is_some() || ex.state.file_settings().is_some();
+    let has_other_settings =
+        ex.client_settings().is_some() || ex.state.served_file.handled().is_some();
     // Otherwise conditions wait for the hooks that may change the validators.
     let is_final = !has_other_settings && !ex.generation.modules.change_heads(&ex.settings);
     if is_final {
@@ -318,7 +319,7 @@ fn prepare(phase: Phase, ex: &mut Exchange) -> Due {
         Phase::Found => refuse_protected(ex),
         Phase::Conditions => is_conditional(ex).into(),
         Phase::Withhold => Due::No,
-        Phase::Handle if ex.state.found_settings().is_some() => Due::Wait,
+        Phase::Handle if ex.state.served_file.authorized().is_some() => Due::Wait,
         _ => Due::Yes,
     }
 }
@@ -331,11 +332,8 @@ async fn before(phase: Phase, ex: &mut Exchange) -> Due {
             None => return refuse_protected(ex),
             end => end,
         },
-        _ => match ex.state.found_settings().cloned() {
-            Some(served) => {
-                ex.state.is_file_handled = true;
-                authorize::handle(ex, served).await
-            }
+        _ => match ex.state.served_file.begin_handling() {
+            Some(served) => authorize::handle(ex, served).await,
             None => None,
         },
     };

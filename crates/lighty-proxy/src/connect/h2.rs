@@ -3,12 +3,13 @@
 //! A request has an in-memory connection to a task, which owns the connection to the backend:
 //! [`record`]s on the one side, frames on the other. So the rest of the proxy knows only
 //! connections with one request at a time. [`driver`] is the task, [`backend_stream`] a request in
-//! it and [`transfer`] its state, [`ending`] maps resets to faults, [`liveness`] detects dead
-//! backends.
+//! it and [`transfer`] its state, [`link_state`] the life of a connection. [`ending`] maps resets
+//! to faults, [`liveness`] detects dead backends.
 
 mod backend_stream;
 mod driver;
 mod ending;
+mod link_state;
 mod liveness;
 pub(crate) mod record;
 mod transfer;
@@ -34,6 +35,7 @@ use crate::upstream::spec::PoolSpec;
 use backend_stream::BackendStream;
 use driver::Driver;
 pub(crate) use ending::Ending;
+use link_state::LinkState;
 
 /// Limit in bytes on the in-memory data of a request, and of its response.
 const ROOM_BYTES: usize = 64 * 1024;
@@ -77,12 +79,9 @@ struct Link {
     takes_upgrades: Cell<bool>,
     /// Number of streams that may still be opened.
     requests_left: Cell<u32>,
-    is_closed: Cell<bool>,
+    state: RefCell<LinkState>,
     /// Notified when the backend's settings have arrived, or never will.
     settled: Notify,
-    why_closed: RefCell<Option<String>>,
-    /// Reason why reading and writing ended, if they have.
-    why_died: RefCell<Option<String>>,
 }
 
 impl Link {
@@ -94,15 +93,21 @@ impl Link {
             streams: Cell::new(0),
             takes_upgrades: Cell::new(false),
             requests_left: Cell::new(pool.requests_max.max(1)),
-            is_closed: Cell::new(false),
+            state: RefCell::default(),
             settled: Notify::new(),
-            why_closed: RefCell::default(),
-            why_died: RefCell::default(),
         }
     }
 
+    fn is_open(&self) -> bool {
+        self.state.borrow().is_open()
+    }
+
+    fn is_dead(&self) -> bool {
+        self.state.borrow().is_dead()
+    }
+
     fn has_room(&self) -> bool {
-        !self.is_closed.get()
+        self.is_open()
             && self.requests_left.get() > 0
             && self.streams.get() < self.streams_max.get()
     }
@@ -115,24 +120,22 @@ impl Link {
 
     /// Closes the connection to further requests.
     fn close(&self, why: &str) {
-        self.is_closed.set(true);
-        self.why_closed.borrow_mut().get_or_insert_with(|| why.to_owned());
+        self.state.borrow_mut().close(why);
         self.settled.notify_waiters();
     }
 
     /// Ends reading and writing.
     fn die(&self, why: &str) {
-        self.close(why);
-        self.why_died.borrow_mut().get_or_insert_with(|| why.to_owned());
+        self.state.borrow_mut().die(why);
+        self.settled.notify_waiters();
     }
 
     /// Waits for the backend's settings.
     async fn settle(&self) -> Result<(), DialFault> {
         loop {
             let settled = self.settled.notified();
-            if self.is_closed.get() {
-                let why = self.why_closed.borrow().clone().unwrap_or_default();
-                return Err(DialFault::Http2(why));
+            if let Some(why) = self.state.borrow().why_closed() {
+                return Err(DialFault::Http2(why.to_owned()));
             }
             if self.streams_max.get() > 0 {
                 return Ok(());
@@ -144,18 +147,18 @@ impl Link {
     /// Returns a stream as a connection of its own. If this connection is closed, the stream is
     /// refused.
     fn begin(self: &Rc<Self>) -> (Stream, StreamTicket) {
-        debug_assert!(self.is_closed.get() || self.has_room(), "{} streams", self.streams.get());
+        debug_assert!(!self.is_open() || self.has_room(), "{} streams", self.streams.get());
         self.streams.set(self.streams.get() + 1);
         self.requests_left.set(self.requests_left.get().saturating_sub(1));
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (near, far) = memory::pair(nowhere, nowhere, ROOM_BYTES);
         let fate = Rc::new(Fate::default());
-        if self.is_closed.get() {
-            fate.is_refused.set(true);
-        } else {
+        if self.is_open() {
             let stream = BackendStream::new(Stream::from_memory(far), Rc::clone(&fate));
             self.arrivals.borrow_mut().push(stream);
             self.wake();
+        } else {
+            fate.is_refused.set(true);
         }
         (Stream::from_memory(near), StreamTicket { link: Rc::clone(self), fate })
     }
@@ -224,7 +227,7 @@ impl StreamTicket {
 
     /// Returns the reason for the end of the stream's connection, if it has ended.
     pub(crate) fn why_died(&self) -> Option<String> {
-        self.link.why_died.borrow().clone()
+        self.link.state.borrow().why_died().map(str::to_owned)
     }
 }
 
@@ -259,7 +262,7 @@ impl Hub {
     fn find(&self, id: AddressId) -> Option<Rc<Link>> {
         let mut places = self.places.borrow_mut();
         let place = places.get_mut(&id)?;
-        place.links.retain(|link| !link.is_closed.get());
+        place.links.retain(|link| link.is_open());
         place.links.iter().find(|link| link.has_room()).cloned()
     }
 
@@ -283,7 +286,7 @@ impl Hub {
     /// Removes backends without connections.
     pub(crate) fn sweep(&self) {
         self.places.borrow_mut().retain(|_, place| {
-            place.links.retain(|link| !link.is_closed.get());
+            place.links.retain(|link| link.is_open());
             !place.links.is_empty() || place.opening.is_some()
         });
     }

@@ -75,8 +75,6 @@ pub(super) struct Driver {
     expires_ms: u64,
     liveness: Liveness,
     streams_max: u32,
-    /// Reading and writing have ended.
-    is_dead: bool,
 }
 
 impl Driver {
@@ -114,7 +112,6 @@ impl Driver {
             expires_ms,
             liveness: Liveness::new(pool, now_ms),
             streams_max: limits.streams_max,
-            is_dead: false,
         }
     }
 
@@ -146,7 +143,7 @@ impl Driver {
             self.be_busy();
         }
         self.streams.extend(arrived);
-        if self.is_dead {
+        if self.link.is_dead() {
             let unopened = self.streams.iter_mut().filter(|request| request.key.is_none());
             unopened.for_each(|request| request.cut(true));
         }
@@ -155,7 +152,7 @@ impl Driver {
 
     /// Reads bytes from the backend.
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.is_dead {
+        if self.link.is_dead() {
             return false;
         }
         self.input.resize(INPUT_BYTES, 0);
@@ -183,7 +180,7 @@ impl Driver {
 
     fn handle_input(&mut self) {
         let input = std::mem::take(&mut self.input);
-        while !self.is_dead {
+        while !self.link.is_dead() {
             let rest = &input[self.pending.clone()];
             let handled = match self.machine.handle_input(rest, self.clock.mono_ms()) {
                 Ok(handled) => handled,
@@ -205,7 +202,7 @@ impl Driver {
         }
         self.input = input;
         // The backend's first frame is its settings, so they have arrived.
-        if self.pending.start > 0 && !self.is_dead {
+        if self.pending.start > 0 && !self.link.is_dead() {
             let settings = self.machine.peer_settings();
             let streams_max = settings.streams_max.min(self.streams_max);
             self.link.takes_upgrades.set(settings.connect_protocol);
@@ -294,8 +291,8 @@ impl Driver {
         debug_assert_eq!(self.machine.streams_alive() as usize, opened, "streams of the codec");
         // A closed connection counts requests that it refuses.
         let carried = self.streams.len() + self.link.arrivals.borrow().len();
-        let is_closed = self.link.is_closed.get();
-        debug_assert!(is_closed || self.link.streams.get() as usize == carried, "{carried}");
+        let is_open = self.link.is_open();
+        debug_assert!(!is_open || self.link.streams.get() as usize == carried, "{carried}");
         debug_assert!(self.pending.end <= self.input.len() || self.pending.is_empty());
         debug_assert!(self.sent <= self.out.len(), "{} of {}", self.sent, self.out.len());
     }
@@ -303,7 +300,7 @@ impl Driver {
     /// Writes pending frames.
     fn write(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        while !self.is_dead {
+        while !self.link.is_dead() {
             self.take_output();
             if self.out.is_empty() {
                 return moved;
@@ -354,7 +351,6 @@ impl Driver {
 
     /// Ends reading and writing. Complete responses are still delivered.
     fn die(&mut self, why: &str) {
-        self.is_dead = true;
         self.link.die(why);
         self.streams.iter_mut().for_each(|request| request.cut(request.key.is_none()));
     }
@@ -370,12 +366,12 @@ impl Driver {
             let is_idle = now_ms.saturating_sub(self.idle_since_ms) >= idle_ms;
             let is_worn_out = self.link.requests_left.get() == 0 || now_ms >= self.expires_ms;
             let is_over = is_idle || is_worn_out || self.address.is_gone() || !self.may_be_kept();
-            if !self.is_dead && (is_over || self.link.is_closed.get()) {
+            if !self.link.is_dead() && (is_over || !self.link.is_open()) {
                 self.machine.abort(ErrorCode::NO_ERROR);
                 self.flush();
                 self.die("it was not needed any more");
             }
-            if self.is_dead {
+            if self.link.is_dead() {
                 return Poll::Ready(true);
             }
         }
@@ -383,7 +379,7 @@ impl Driver {
             Some(silence_ms) => silence_ms,
             None => return Poll::Ready(false),
         };
-        let deadline_ms = if self.is_dead { None } else { self.machine.deadline_ms() };
+        let deadline_ms = if self.link.is_dead() { None } else { self.machine.deadline_ms() };
         let wait_ms = deadline_ms.map_or(LOOK_MS, |at_ms| at_ms.saturating_sub(now_ms));
         let wait_ms = wait_ms.min(silence_ms);
         if wait_ms > 0 {
@@ -394,7 +390,7 @@ impl Driver {
         }
         // Check the machine's timeouts now: an alarm that is set again on each poll would never
         // expire.
-        if !self.is_dead
+        if !self.link.is_dead()
             && let Err(fault) = self.machine.handle_timeout(self.clock.mono_ms())
         {
             self.flush();
@@ -422,7 +418,7 @@ impl Driver {
     /// Sends a PING if one is due. Returns the milliseconds to wait; `None` if the backend is given
     /// up.
     fn poll_liveness(&mut self, now_ms: u64) -> Option<u64> {
-        if self.is_dead || self.streams.is_empty() {
+        if self.link.is_dead() || self.streams.is_empty() {
             return Some(LOOK_MS);
         }
         let to_begin = self.streams.iter().any(|request| request.key.is_none());

@@ -9,6 +9,7 @@
 mod circles;
 mod comments;
 mod edges;
+mod effects;
 mod files;
 mod fuzzing;
 mod names;

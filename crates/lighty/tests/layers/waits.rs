@@ -7,7 +7,7 @@ use super::read_sources;
 use super::source::Source;
 
 /// Parts of paths to source files in the tables, which leave out `crates/lighty-` and `src`.
-fn listed_paths(page: &str) -> Vec<String> {
+pub(super) fn listed_paths(page: &str) -> Vec<String> {
     let tables = page.split_once("## Effects and wake-ups").expect("the section").1;
     let tables = tables.split_once("\n## ").map_or(tables, |(section, _)| section);
     let rows = tables.lines().filter(|line| line.starts_with('|'));
@@ -15,9 +15,13 @@ fn listed_paths(page: &str) -> Vec<String> {
     quoted.filter(|text| text.contains('/')).map(str::to_owned).collect()
 }
 
+pub(super) fn simulation_page() -> String {
+    fs::read_to_string(workspace().join("docs/simulation.md")).expect("the page")
+}
+
 /// Returns true if `listed` names the file, which stands in `crate_name` at `below_src`, or a
 /// directory above it. A row may leave out the first parts of a path that it has given before.
-fn names_file(listed: &str, crate_name: &str, below_src: &str) -> bool {
+pub(super) fn names_file(listed: &str, crate_name: &str, below_src: &str) -> bool {
     let short = crate_name.trim_start_matches("lighty-");
     let full = format!("/{short}/{below_src}");
     match listed.strip_suffix('/') {
@@ -46,8 +50,7 @@ fn ends_with(path: &[String], names: &[&str]) -> bool {
 
 #[test]
 fn simulation_lists_each_file_that_waits() {
-    let page = workspace().join("docs/simulation.md");
-    let listed = listed_paths(&fs::read_to_string(page).expect("the page"));
+    let listed = listed_paths(&simulation_page());
     assert!(listed.len() > 60, "{listed:?}");
     let sources = read_sources();
     let places: Vec<_> = sources

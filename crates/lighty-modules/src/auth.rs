@@ -44,7 +44,7 @@ use require::Rule;
 pub use settings::AuthSettings;
 use store::{Loaded, Look, Store};
 use turns::Turns;
-use users::{Groups, Kind, Users};
+use users::{Groups, UserFileFormat, Users};
 use verified::Verified;
 
 /// Returns the errors in the lines of a user file; empty if `directive` names no user file. The
@@ -52,9 +52,9 @@ use verified::Verified;
 #[must_use]
 pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
     let kind = match directive {
-        "auth.backend.plain.userfile" => Kind::Plain,
-        "auth.backend.htpasswd.userfile" => Kind::Htpasswd,
-        "auth.backend.htdigest.userfile" => Kind::Htdigest,
+        "auth.backend.plain.userfile" => UserFileFormat::Plain,
+        "auth.backend.htpasswd.userfile" => UserFileFormat::Htpasswd,
+        "auth.backend.htdigest.userfile" => UserFileFormat::Htdigest,
         _ => return Vec::new(),
     };
     Users::parse(kind, text).1
@@ -71,7 +71,7 @@ type Stores<K, T> = Mutex<HashMap<K, Arc<Store<T>>>>;
 
 /// State shared by the workers: files and verified credentials.
 pub struct CredentialCache {
-    users: Stores<(Kind, Arc<str>), Users>,
+    users: Stores<(UserFileFormat, Arc<str>), Users>,
     groups: Stores<Arc<str>, Groups>,
     verified: Verified,
     /// Credentials that failed during a listing, so that they are checked once instead of once per
@@ -97,7 +97,7 @@ impl CredentialCache {
         }))
     }
 
-    fn users(&self, kind: Kind, path: &Arc<str>) -> Arc<Store<Users>> {
+    fn users(&self, kind: UserFileFormat, path: &Arc<str>) -> Arc<Store<Users>> {
         let mut stores = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let make =
             || Store::new(Arc::clone(path), kind, |store, text| Users::parse(store.kind, text));
@@ -106,7 +106,8 @@ impl CredentialCache {
 
     fn groups(&self, path: &Arc<str>) -> Arc<Store<Groups>> {
         let mut stores = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || Store::new(Arc::clone(path), Kind::Plain, |_, text| Groups::parse(text));
+        let make =
+            || Store::new(Arc::clone(path), UserFileFormat::Plain, |_, text| Groups::parse(text));
         Arc::clone(stores.entry(Arc::clone(path)).or_insert_with(|| Arc::new(make())))
     }
 }
@@ -435,7 +436,7 @@ impl Auth {
         credentials: DigestCredentials,
     ) -> Verdict {
         let Some((kind, path)) = own.users() else { return no_users() };
-        if kind == Kind::Htpasswd {
+        if kind == UserFileFormat::Htpasswd {
             let message = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
             return broken(message).into();
         }

@@ -41,7 +41,7 @@ pub struct Source {
     engine: FileEngine,
     /// A partly read file range.
     range: Option<FileRange<File>>,
-    reading: Option<Reading>,
+    reading: Option<FileReading>,
     bytes_only: bool,
     /// Bytes still expected, if the source announced a length.
     owed: Option<u64>,
@@ -50,7 +50,7 @@ pub struct Source {
     turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-type Reading = Pin<Box<dyn Future<Output = (OwnedBuf, io::Result<usize>)>>>;
+type FileReading = Pin<Box<dyn Future<Output = (OwnedBuf, io::Result<usize>)>>>;
 
 /// Maximum bytes read from a file at once.
 pub const FILE_PIECE_BYTES: u64 = 64 * 1024;

@@ -64,10 +64,10 @@ pub struct StoredBody {
     at: usize,
     disk: Spool,
     engine: FileEngine,
-    reading: Option<Reading>,
+    reading: Option<ContentReading>,
 }
 
-type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>>>>;
+type ContentReading = Pin<Box<dyn Future<Output = io::Result<Bytes>>>>;
 
 impl StoredBody {
     /// Receives a whole request body. Its length is limited by `server.max-request-size` and by the
@@ -142,7 +142,7 @@ impl StoredBody {
         RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))
     }
 
-    fn begin_reading(&mut self) -> Option<Reading> {
+    fn begin_reading(&mut self) -> Option<ContentReading> {
         let range = self.disk.take(READ_BYTES)?;
         let engine = self.engine.clone();
         Some(Box::pin(async move {

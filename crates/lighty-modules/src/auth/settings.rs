@@ -6,12 +6,12 @@ use lighty_config::{CompileCtx, Directive, Kind as ValueKind, Reject, Value, par
 use lighty_core::{Settings, module_settings};
 
 use super::require::{self, Rule};
-use super::users::Kind;
+use super::users::UserFileFormat;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub struct AuthSettings {
-    pub(super) backend: Option<Kind>,
+    pub(super) backend: Option<UserFileFormat>,
     pub(super) plain_users: Arc<str>,
     pub(super) plain_groups: Arc<str>,
     pub(super) htpasswd_users: Arc<str>,
@@ -46,12 +46,12 @@ module_settings!(AuthSettings);
 
 impl AuthSettings {
     /// The user file, if one is configured.
-    pub(super) fn users(&self) -> Option<(Kind, &Arc<str>)> {
+    pub(super) fn users(&self) -> Option<(UserFileFormat, &Arc<str>)> {
         let kind = self.backend?;
         let path = match kind {
-            Kind::Plain => &self.plain_users,
-            Kind::Htpasswd => &self.htpasswd_users,
-            Kind::Htdigest => &self.htdigest_users,
+            UserFileFormat::Plain => &self.plain_users,
+            UserFileFormat::Htpasswd => &self.htpasswd_users,
+            UserFileFormat::Htdigest => &self.htdigest_users,
         };
         (!path.is_empty()).then_some((kind, path))
     }
@@ -200,12 +200,12 @@ fn costs() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn parse_backend(value: &Value) -> Result<Option<Kind>, Reject> {
+fn parse_backend(value: &Value) -> Result<Option<UserFileFormat>, Reject> {
     match value.as_str() {
         Some("") => Ok(None),
-        Some("plain") => Ok(Some(Kind::Plain)),
-        Some("htpasswd") => Ok(Some(Kind::Htpasswd)),
-        Some("htdigest") => Ok(Some(Kind::Htdigest)),
+        Some("plain") => Ok(Some(UserFileFormat::Plain)),
+        Some("htpasswd") => Ok(Some(UserFileFormat::Htpasswd)),
+        Some("htdigest") => Ok(Some(UserFileFormat::Htdigest)),
         Some("ldap" | "pam" | "gssapi" | "sasl" | "dbi" | "mysql") => {
             Err(Reject::new("is a backend that is not available yet")
                 .help("there are \"plain\", \"htpasswd\" and \"htdigest\""))

@@ -33,7 +33,7 @@ pub(super) struct Loaded<T> {
 pub(super) struct Store<T> {
     pub(super) path: Arc<str>,
     parse: fn(&Self, &[u8]) -> Parsed<T>,
-    pub(super) kind: super::users::Kind,
+    pub(super) kind: super::users::UserFileFormat,
     state: Mutex<StoreState<T>>,
     /// Held while the file is read: one reader at a time.
     reading: Mutex<()>,
@@ -60,7 +60,7 @@ impl<T> Store<T> {
     /// Creates a store for a file, without reading it.
     pub(super) fn new(
         path: Arc<str>,
-        kind: super::users::Kind,
+        kind: super::users::UserFileFormat,
         parse: fn(&Self, &[u8]) -> Parsed<T>,
     ) -> Self {
         let state = StoreState { checked_ms: 0, stamp: None, sum: [0; 16], loaded: None };
@@ -183,11 +183,13 @@ fn unpoisoned<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::users::Kind;
+    use crate::auth::users::UserFileFormat;
 
     fn store(path: &Path) -> Store<Vec<u8>> {
         let path = path.to_str().expect("text").into();
-        Store::new(path, Kind::Plain, |_, text| (text.to_vec(), vec!["line 1: x".to_owned()]))
+        Store::new(path, UserFileFormat::Plain, |_, text| {
+            (text.to_vec(), vec!["line 1: x".to_owned()])
+        })
     }
 
     #[test]

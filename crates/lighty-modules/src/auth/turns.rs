@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 /// A job's place in a queue. Dropping it removes the job.
-struct Place {
+struct QueuedJob {
     turns: Turns,
     client: Client,
     id: u64,
@@ -59,7 +59,7 @@ impl Turns {
         done
     }
 
-    fn enter(&self, most: usize, client: Client, job: Job) -> Option<Place> {
+    fn enter(&self, most: usize, client: Client, job: Job) -> Option<QueuedJob> {
         let mut waiting = self.lock();
         if waiting.count >= most && !waiting.make_room(client) {
             return None;
@@ -74,7 +74,7 @@ impl Turns {
         }
         #[cfg(debug_assertions)]
         waiting.check();
-        Some(Place { turns: self.clone(), client, id })
+        Some(QueuedJob { turns: self.clone(), client, id })
     }
 
     fn work(&self) {
@@ -139,7 +139,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedJob {
     fn drop(&mut self) {
         self.turns.lock().forget(self.client, self.id);
     }
@@ -175,7 +175,7 @@ mod tests {
             Self { turns: Turns::default(), tell, events }
         }
 
-        fn enter(&self, most: usize, client: Client, name: &'static str) -> Option<Place> {
+        fn enter(&self, most: usize, client: Client, name: &'static str) -> Option<QueuedJob> {
             let tell = self.tell.clone();
             self.turns.enter(most, client, Box::new(move || tell.send(name).expect("heard")))
         }

@@ -12,7 +12,7 @@ use super::user_line_error::UserLineError;
 
 /// Format of a user file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum UserFileFormat {
     /// `name:password`
     Plain,
     /// `name:hash`
@@ -29,7 +29,7 @@ const PROBLEMS_MAX: usize = 10;
 
 /// The users of a file.
 pub(super) struct Users {
-    kind: Kind,
+    kind: UserFileFormat,
     /// In htdigest files `name:realm`.
     places: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
     entries: Vec<Entry>,
@@ -43,7 +43,7 @@ enum Entry {
 
 impl Users {
     /// Parses a file; lines with errors are skipped.
-    pub(super) fn parse(kind: Kind, text: &[u8]) -> Parsed<Self> {
+    pub(super) fn parse(kind: UserFileFormat, text: &[u8]) -> Parsed<Self> {
         let mut users = Self { kind, places: HashMap::default(), entries: Vec::new() };
         let problems = each_line(text, |line| users.take(line));
         (users, problems)
@@ -55,15 +55,15 @@ impl Users {
             return Err(UserLineError::NoName);
         }
         match self.kind {
-            Kind::Plain => {
+            UserFileFormat::Plain => {
                 let password = Password::Plain(rest.as_bytes().into());
                 self.keep(name.as_bytes(), Entry::Password(password));
             }
-            Kind::Htpasswd => {
+            UserFileFormat::Htpasswd => {
                 let hash = rest.split_once(':').map_or(rest, |(hash, _)| hash);
                 self.keep(name.as_bytes(), Entry::Password(Password::parse(hash.trim_end())?));
             }
-            Kind::Htdigest => self.take_digest(name, rest)?,
+            UserFileFormat::Htdigest => self.take_digest(name, rest)?,
         }
         Ok(())
     }
@@ -107,8 +107,8 @@ impl Users {
 
     fn key(&self, name: &[u8], realm: &str) -> Vec<u8> {
         match self.kind {
-            Kind::Htdigest => [name, b":", realm.as_bytes()].concat(),
-            Kind::Plain | Kind::Htpasswd => name.to_vec(),
+            UserFileFormat::Htdigest => [name, b":", realm.as_bytes()].concat(),
+            UserFileFormat::Plain | UserFileFormat::Htpasswd => name.to_vec(),
         }
     }
 
@@ -146,8 +146,8 @@ impl Users {
     /// The user with this hash of name and realm (RFC 7616 section 3.4.4). Takes a hash per user.
     pub(super) fn unhash(&self, hash: &str, realm: &str, algorithm: Algorithm) -> Option<Vec<u8>> {
         let names = self.places.keys().filter_map(|key| match self.kind {
-            Kind::Htdigest => key.strip_suffix(realm.as_bytes())?.strip_suffix(b":"),
-            Kind::Plain | Kind::Htpasswd => Some(&**key),
+            UserFileFormat::Htdigest => key.strip_suffix(realm.as_bytes())?.strip_suffix(b":"),
+            UserFileFormat::Plain | UserFileFormat::Htpasswd => Some(&**key),
         });
         let same = |name: &&[u8]| hex_digest(algorithm, &[name, realm.as_bytes()]) == hash;
         names.into_iter().find(same).map(<[u8]>::to_vec)
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn plain_files_hold_what_they_say() {
         let (users, problems) =
-            Users::parse(Kind::Plain, b"# c\nkim:a:b \r\n\nlee:\nkim:c\nx\n:y\n");
+            Users::parse(UserFileFormat::Plain, b"# c\nkim:a:b \r\n\nlee:\nkim:c\nx\n:y\n");
         assert_eq!(problems, ["line 6: no colon behind the user's name", "line 7: no user's name"]);
         assert!(users.verify(b"kim", "r", b"a:b "));
         assert!(!users.verify(b"kim", "r", b"c"), "the first line counts");
@@ -253,7 +253,7 @@ mod tests {
         let md5 = hex_digest(Algorithm::Md5, &[b"kim", b"r", b"secret"]);
         let sha = hex_digest(Algorithm::Sha256, &[b"kim", b"s", b"secret"]);
         let text = format!("kim:r:{md5}\nkim:s:{}\nkim:r:zz\n", sha.to_uppercase());
-        let (users, problems) = Users::parse(Kind::Htdigest, text.as_bytes());
+        let (users, problems) = Users::parse(UserFileFormat::Htdigest, text.as_bytes());
         assert_eq!(problems.len(), 1);
         assert!(users.verify(b"kim", "r", b"secret"));
         assert!(users.verify(b"kim", "s", b"secret"));
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn problems_are_counted() {
         let text = "bad\n".repeat(PROBLEMS_MAX + 2);
-        let (_, problems) = Users::parse(Kind::Htpasswd, text.as_bytes());
+        let (_, problems) = Users::parse(UserFileFormat::Htpasswd, text.as_bytes());
         assert_eq!(problems.len(), PROBLEMS_MAX + 1);
         assert_eq!(problems.last().map(String::as_str), Some("2 more lines are wrong"));
     }

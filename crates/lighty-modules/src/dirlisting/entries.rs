@@ -152,14 +152,14 @@ impl Segment {
     }
 }
 
-type Place<'a> = Option<(&'a Segment, &'a Packed)>;
+type EntryPlace<'a> = Option<(&'a Segment, &'a Packed)>;
 
-fn place_of(segments: &[Segment], index: usize) -> Place<'_> {
+fn place_of(segments: &[Segment], index: usize) -> EntryPlace<'_> {
     let segment = segments.get(index / SEGMENT_ENTRIES)?;
     Some((segment, segment.packed.get(index % SEGMENT_ENTRIES)?))
 }
 
-fn sort_key(place: Place<'_>) -> (bool, &[u8]) {
+fn sort_key(place: EntryPlace<'_>) -> (bool, &[u8]) {
     place.map_or((false, &[]), |(segment, packed)| {
         (packed.is_directory, name_of(&segment.names, packed))
     })

@@ -101,18 +101,18 @@ impl ListingSettings {
     }
 }
 
-type Row = Directive<Settings>;
+type ListingRow = Directive<Settings>;
 
 fn of(settings: &mut Settings) -> &mut ListingSettings {
     settings.module_mut()
 }
 
-fn row(row: Row) -> Row {
+fn row(row: ListingRow) -> ListingRow {
     row.module("mod_dirlisting").since("1.4")
 }
 
 /// Rows of the directive table.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<ListingRow> {
     let mut rows = selection();
     rows.extend(limits());
     rows.extend(appearance());
@@ -120,9 +120,9 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-fn selection() -> Vec<Row> {
+fn selection() -> Vec<ListingRow> {
     vec![
-        row(Row::bool("dir-listing.activate", |s, on| of(s).activate = on))
+        row(ListingRow::bool("dir-listing.activate", |s, on| of(s).activate = on))
             .alias("server.dir-listing")
             .default("disable")
             .doc(
@@ -135,7 +135,7 @@ fn selection() -> Vec<Row> {
                  entries unless it is unsorted.",
             )
             .example("dir-listing.activate = \"enable\""),
-        row(Row::parsed("dir-listing.exclude", Kind::List, parse_patterns, |s, patterns| {
+        row(ListingRow::parsed("dir-listing.exclude", Kind::List, parse_patterns, |s, patterns| {
             of(s).exclude = Arc::clone(patterns);
         }))
         .default("()")
@@ -144,11 +144,11 @@ fn selection() -> Vec<Row> {
              by name.",
         )
         .example("dir-listing.exclude = ( \"~$\", \"^\\.ht\" )"),
-        row(Row::bool("dir-listing.hide-dotfiles", |s, on| of(s).hide_dotfiles = on))
+        row(ListingRow::bool("dir-listing.hide-dotfiles", |s, on| of(s).hide_dotfiles = on))
             .default("enable")
             .doc("Leaves out names that begin with a dot. lighttpd 1.5 listed them by default.")
             .example("dir-listing.hide-dotfiles = \"disable\""),
-        row(Row::bool("dir-listing.sort", |s, on| of(s).sort = on))
+        row(ListingRow::bool("dir-listing.sort", |s, on| of(s).sort = on))
             .default("enable")
             .doc(
                 "Sorts directories first, then by name, numbers within names by their value \
@@ -156,7 +156,7 @@ fn selection() -> Vec<Row> {
                  directory is being read and need no memory for its names.",
             )
             .example("dir-listing.sort = \"disable\""),
-        row(Row::parsed("dir-listing.cache", Kind::Map, parse_cache, |s, age| {
+        row(ListingRow::parsed("dir-listing.cache", Kind::Map, parse_cache, |s, age| {
             of(s).max_age_s = *age;
         }))
         .default("()")
@@ -169,9 +169,9 @@ fn selection() -> Vec<Row> {
     ]
 }
 
-fn limits() -> Vec<Row> {
+fn limits() -> Vec<ListingRow> {
     vec![
-        row(Row::int("dir-listing.max-concurrent", 1..=1024, |s, n| {
+        row(ListingRow::int("dir-listing.max-concurrent", 1..=1024, |s, n| {
             of(s).made_max = usize::try_from(n).unwrap_or(1);
         }))
         .since("lighty 0.1")
@@ -181,7 +181,7 @@ fn limits() -> Vec<Row> {
              and sort at the same time; others wait. A listing is cancelled if its client leaves.",
         )
         .example("dir-listing.max-concurrent = 2"),
-        row(Row::int("dir-listing.max-memory", 0..=1 << 30, |s, n| {
+        row(ListingRow::int("dir-listing.max-memory", 0..=1 << 30, |s, n| {
             of(s).memory_bytes_max = (n as u64).saturating_mul(1024);
         }))
         .since("lighty 0.1")
@@ -196,17 +196,19 @@ fn limits() -> Vec<Row> {
     ]
 }
 
-fn appearance() -> Vec<Row> {
+fn appearance() -> Vec<ListingRow> {
     vec![
-        row(Row::string("dir-listing.external-css", |s, url| of(s).external_css = some(url)))
-            .default("")
-            .doc("URL of a style sheet that is used instead of the built-in one.")
-            .example("dir-listing.external-css = \"/style/listing.css\""),
-        row(Row::string("dir-listing.external-js", |s, url| of(s).external_js = some(url)))
+        row(ListingRow::string("dir-listing.external-css", |s, url| {
+            of(s).external_css = some(url)
+        }))
+        .default("")
+        .doc("URL of a style sheet that is used instead of the built-in one.")
+        .example("dir-listing.external-css = \"/style/listing.css\""),
+        row(ListingRow::string("dir-listing.external-js", |s, url| of(s).external_js = some(url)))
             .default("")
             .doc("URL of a script that is used instead of the one that sorts and filters.")
             .example("dir-listing.external-js = \"/js/listing.js\""),
-        row(Row::bool("dir-listing.upload", |s, on| of(s).upload = on))
+        row(ListingRow::bool("dir-listing.upload", |s, on| of(s).upload = on))
             .since("lighty 0.1")
             .default("disable")
             .doc(
@@ -216,7 +218,7 @@ fn appearance() -> Vec<Row> {
                  `auth.require`.",
             )
             .example("dir-listing.upload = \"enable\""),
-        row(Row::bool("dir-listing.zip", |s, on| of(s).zip = on))
+        row(ListingRow::bool("dir-listing.zip", |s, on| of(s).zip = on))
             .since("lighty 0.1")
             .default("disable")
             .doc(
@@ -227,7 +229,7 @@ fn appearance() -> Vec<Row> {
                  is sent; files are stored uncompressed.",
             )
             .example("dir-listing.zip = \"enable\""),
-        row(Row::int("dir-listing.zip-max-files", 1..=1_000_000, |s, n| {
+        row(ListingRow::int("dir-listing.zip-max-files", 1..=1_000_000, |s, n| {
             of(s).zip_members_max = usize::try_from(n).unwrap_or(1);
         }))
         .since("lighty 0.1")
@@ -237,7 +239,7 @@ fn appearance() -> Vec<Row> {
              directory is answered 403, and the error log names this directive.",
         )
         .example("dir-listing.zip-max-files = 1000"),
-        row(Row::parsed("dir-listing.encoding", Kind::String, parse_encoding, |s, name| {
+        row(ListingRow::parsed("dir-listing.encoding", Kind::String, parse_encoding, |s, name| {
             of(s).encoding = Arc::clone(name);
         }))
         .default("utf-8")
@@ -246,11 +248,11 @@ fn appearance() -> Vec<Row> {
              not declared. Invalid names are marked only in UTF-8.",
         )
         .example("dir-listing.encoding = \"iso-8859-1\""),
-        row(Row::string("dir-listing.set-footer", |s, text| of(s).footer = some(text)))
+        row(ListingRow::string("dir-listing.set-footer", |s, text| of(s).footer = some(text)))
             .default("")
             .doc("HTML at the bottom of the page, instead of the server's name.")
             .example("dir-listing.set-footer = \"<p>Mirror of example.org</p>\""),
-        row(Row::bool("dir-listing.auto-layout", |s, on| of(s).auto_layout = on))
+        row(ListingRow::bool("dir-listing.auto-layout", |s, on| of(s).auto_layout = on))
             .default("enable")
             .doc(
                 "Builds the page around the table. Without it the file of \
@@ -261,11 +263,11 @@ fn appearance() -> Vec<Row> {
     ]
 }
 
-fn inserts() -> Vec<Row> {
+fn inserts() -> Vec<ListingRow> {
     let header = |value: &Value, _: &CompileCtx| parse_insert(value, "HEADER.txt");
     let readme = |value: &Value, _: &CompileCtx| parse_insert(value, "README.txt");
     vec![
-        row(Row::parsed("dir-listing.show-header", Kind::String, header, |s, file| {
+        row(ListingRow::parsed("dir-listing.show-header", Kind::String, header, |s, file| {
             of(s).header.file.clone_from(file);
         }))
         .default("disable")
@@ -274,17 +276,17 @@ fn inserts() -> Vec<Row> {
              the listed directory, or an absolute path. At most 256 KiB of it are shown.",
         )
         .example("dir-listing.show-header = \"HEADER.html\""),
-        row(Row::bool("dir-listing.hide-header-file", |s, on| of(s).header.hidden = on))
+        row(ListingRow::bool("dir-listing.hide-header-file", |s, on| of(s).header.hidden = on))
             .default("disable")
             .doc("Leaves the file of `dir-listing.show-header` out of the table.")
             .example("dir-listing.hide-header-file = \"enable\""),
-        row(Row::bool("dir-listing.encode-header", |s, on| of(s).header.encode = on))
+        row(ListingRow::bool("dir-listing.encode-header", |s, on| of(s).header.encode = on))
             .default("enable")
             .doc(
                 "Shows the header file as text; disabled, it is HTML and becomes part of the page.",
             )
             .example("dir-listing.encode-header = \"disable\""),
-        row(Row::parsed("dir-listing.show-readme", Kind::String, readme, |s, file| {
+        row(ListingRow::parsed("dir-listing.show-readme", Kind::String, readme, |s, file| {
             of(s).readme.file.clone_from(file);
         }))
         .default("disable")
@@ -293,11 +295,11 @@ fn inserts() -> Vec<Row> {
              the listed directory, or an absolute path. At most 256 KiB of it are shown.",
         )
         .example("dir-listing.show-readme = \"README.md\""),
-        row(Row::bool("dir-listing.hide-readme-file", |s, on| of(s).readme.hidden = on))
+        row(ListingRow::bool("dir-listing.hide-readme-file", |s, on| of(s).readme.hidden = on))
             .default("disable")
             .doc("Leaves the file of `dir-listing.show-readme` out of the table.")
             .example("dir-listing.hide-readme-file = \"enable\""),
-        row(Row::bool("dir-listing.encode-readme", |s, on| of(s).readme.encode = on))
+        row(ListingRow::bool("dir-listing.encode-readme", |s, on| of(s).readme.encode = on))
             .default("enable")
             .doc(
                 "Shows the readme file as text; disabled, it is HTML and becomes part of the page.",

@@ -40,7 +40,7 @@ pub(super) fn statistics(facts: &Facts) -> String {
 /// A JSON object. Its first members have the names and units of lighttpd 1.4.
 pub(super) fn json(facts: &Facts) -> Vec<u8> {
     let mut out = Vec::new();
-    json::push_lines(&Status::of(facts), &mut out);
+    json::push_lines(&StatusText::of(facts), &mut out);
     out.push(b'\n');
     out
 }
@@ -96,7 +96,7 @@ impl LighttpdTotals {
 
 /// The whole object. Sums have lighttpd's names first, then names with units.
 #[derive(Serialize)]
-struct Status<'a> {
+struct StatusText<'a> {
     #[serde(flatten)]
     lighttpd: LighttpdTotals,
     #[serde(rename = "TotalRequests")]
@@ -119,7 +119,7 @@ struct Status<'a> {
     connections: Vec<ConnectionRow<'a>>,
 }
 
-impl<'a> Status<'a> {
+impl<'a> StatusText<'a> {
     fn of(facts: &'a Facts) -> Self {
         let lighttpd = LighttpdTotals::of(facts);
         let routes = facts.durations.routes().into_iter().map(|(route, errors, durations)| {

@@ -31,7 +31,7 @@ pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec
         std::iter::once(server_span(record)).chain(parts).chain(calls)
     });
     let scope_spans =
-        ScopeSpans { scope: Scope { name: "lighty", version }, spans: spans.collect() };
+        ScopeSpans { scope: OtlpScope { name: "lighty", version }, spans: spans.collect() };
     let resource_spans =
         ResourceSpans { resource: OtlpResource { attributes }, scope_spans: [scope_spans] };
     let mut out = Vec::with_capacity(records.len() * 1024);
@@ -60,12 +60,12 @@ struct OtlpResource<'a> {
 
 #[derive(Serialize)]
 struct ScopeSpans<'a> {
-    scope: Scope<'a>,
+    scope: OtlpScope<'a>,
     spans: Vec<Span<'a>>,
 }
 
 #[derive(Serialize)]
-struct Scope<'a> {
+struct OtlpScope<'a> {
     name: &'a str,
     version: &'a str,
 }

@@ -22,7 +22,7 @@ pub(super) struct TracingSettings {
     pub(super) is_active: bool,
     /// The field that carries a request's id; empty: none.
     pub(super) request_id: Arc<str>,
-    pub(super) sample: Sample,
+    pub(super) sample: SampleRate,
     trusted: Arc<Trusted>,
     pub(super) collector: Arc<CollectorOptions>,
 }
@@ -36,15 +36,15 @@ struct Trusted {
 
 /// Sampling of the traces that begin here.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample(f64);
+pub(super) struct SampleRate(f64);
 
-impl Default for Sample {
+impl Default for SampleRate {
     fn default() -> Self {
         Self(0.01)
     }
 }
 
-impl Sample {
+impl SampleRate {
     /// Decides by the trace's id, so that servers with the same ratio decide alike.
     pub(super) fn takes(self, trace_id: u128) -> bool {
         // The last seven bytes are random (W3C Trace Context level 2, section 3.2.2.3.1).
@@ -88,7 +88,7 @@ impl TracingSettings {
     }
 }
 
-type Row = Directive<Settings>;
+type TracingRow = Directive<Settings>;
 
 fn own(s: &mut Settings) -> &mut TracingSettings {
     s.module_mut()
@@ -98,15 +98,15 @@ fn collector(s: &mut Settings) -> &mut CollectorOptions {
     Arc::make_mut(&mut own(s).collector)
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<TracingRow> {
     let mut rows = contexts();
     rows.extend(export());
     rows.into_iter().map(|row| row.module("mod_tracing").since("lighty 0.1")).collect()
 }
 
-fn contexts() -> Vec<Row> {
+fn contexts() -> Vec<TracingRow> {
     vec![
-        Row::bool("tracing.activate", |s, on| own(s).is_active = on)
+        TracingRow::bool("tracing.activate", |s, on| own(s).is_active = on)
             .default("disable")
             .doc(
                 "Enables tracing (W3C Trace Context): backends, programs and scripts get \
@@ -115,7 +115,7 @@ fn contexts() -> Vec<Row> {
                  [manual](../tracing.md).",
             )
             .example("tracing.activate = \"enable\""),
-        Row::parsed("tracing.request-id", Kind::String, parse_field_name, |s, name| {
+        TracingRow::parsed("tracing.request-id", Kind::String, parse_field_name, |s, name| {
             own(s).request_id = Arc::clone(name);
         })
         .default("")
@@ -127,7 +127,7 @@ fn contexts() -> Vec<Row> {
              refused. Empty: none.",
         )
         .example("tracing.request-id = \"X-Request-Id\""),
-        Row::parsed("tracing.trusted-peers", Kind::List, parse_trusted, |s, trusted| {
+        TracingRow::parsed("tracing.trusted-peers", Kind::List, parse_trusted, |s, trusted| {
             own(s).trusted = Arc::clone(trusted);
         })
         .default("()")
@@ -137,7 +137,7 @@ fn contexts() -> Vec<Row> {
              unix sockets included.",
         )
         .example("tracing.trusted-peers = ( \"127.0.0.1\", \"10.0.0.0/8\" )"),
-        Row::parsed("tracing.sample-ratio", Kind::String, parse_ratio, |s, ratio| {
+        TracingRow::parsed("tracing.sample-ratio", Kind::String, parse_ratio, |s, ratio| {
             own(s).sample = *ratio;
         })
         .default("0.01")
@@ -149,9 +149,9 @@ fn contexts() -> Vec<Row> {
     ]
 }
 
-fn export() -> Vec<Row> {
+fn export() -> Vec<TracingRow> {
     vec![
-        Row::parsed("tracing.collector", Kind::String, parse_url, |s, url| {
+        TracingRow::parsed("tracing.collector", Kind::String, parse_url, |s, url| {
             collector(s).url = Arc::clone(url);
         })
         .scope(Scope::Server)
@@ -163,19 +163,19 @@ fn export() -> Vec<Row> {
              counted. Empty: nowhere.",
         )
         .example("tracing.collector = \"http://127.0.0.1:4318/v1/traces\""),
-        Row::parsed("tracing.collector-headers", Kind::Map, parse_fields, |s, fields| {
+        TracingRow::parsed("tracing.collector-headers", Kind::Map, parse_fields, |s, fields| {
             collector(s).fields = Pairs::clone(fields);
         })
         .scope(Scope::Server)
         .default("()")
         .doc("Fields of the requests to the collector, such as a key.")
         .example("tracing.collector-headers = ( \"Authorization\" => \"Bearer abc\" )"),
-        Row::string("tracing.service-name", |s, name| collector(s).service = name)
+        TracingRow::string("tracing.service-name", |s, name| collector(s).service = name)
             .scope(Scope::Server)
             .default("lighty")
             .doc("Name of this server in traces.")
             .example("tracing.service-name = \"front\""),
-        Row::int("tracing.queue-length", 1..=1_000_000, |s, length| {
+        TracingRow::int("tracing.queue-length", 1..=1_000_000, |s, length| {
             collector(s).queue_length = usize::try_from(length).unwrap_or(QUEUE_LENGTH);
         })
         .scope(Scope::Server)
@@ -226,11 +226,11 @@ fn parse_trusted(value: &Value, _: &CompileCtx) -> Result<Arc<Trusted>, Reject> 
     Ok(Arc::new(trusted))
 }
 
-fn parse_ratio(value: &Value, _: &CompileCtx) -> Result<Sample, Reject> {
+fn parse_ratio(value: &Value, _: &CompileCtx) -> Result<SampleRate, Reject> {
     let text = parse_string(value)?;
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
     let wrong = || Reject::new("is no share of requests").help("from `\"0\"` to `\"1\"`");
-    ratio.map(Sample).ok_or_else(wrong)
+    ratio.map(SampleRate).ok_or_else(wrong)
 }
 
 /// Parses the collector's URL, including its path.
@@ -288,11 +288,11 @@ mod tests {
     #[test]
     fn a_ratio_takes_that_share_of_traces() {
         const RANDOM: u128 = (1 << 56) - 1;
-        let half = Sample(0.5);
+        let half = SampleRate(0.5);
         assert!(half.takes(RANDOM / 2), "the largest in the lower half");
         assert!(!half.takes(RANDOM / 2 + 1));
         assert!(half.takes(u128::MAX << 56), "only the random bytes count");
-        assert!(!Sample(0.0).takes(0));
-        assert!(Sample(1.0).takes(RANDOM));
+        assert!(!SampleRate(0.0).takes(0));
+        assert!(SampleRate(1.0).takes(RANDOM));
     }
 }

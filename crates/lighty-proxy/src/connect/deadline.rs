@@ -18,11 +18,11 @@ const TICK_MS: u64 = 100;
 /// The deadlines of a worker's requests.
 pub struct Deadlines {
     clock: Clock,
-    list: RefCell<List>,
+    list: RefCell<DeadlineList>,
 }
 
 #[derive(Default)]
-struct List {
+struct DeadlineList {
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
 }

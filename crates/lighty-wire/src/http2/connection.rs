@@ -29,7 +29,7 @@ use super::hpack::{Decoder, Encoder};
 use super::limits::{Budget, FREE_FIELD_BYTES, Limits, OWN_RESET_WEIGHT};
 use super::message::MessageHead;
 use super::priority::Priority;
-use super::schedule::{List, Schedule};
+use super::schedule::{Schedule, ScheduleList};
 use super::settings::PeerSettings;
 use super::streams::{ClosedBy, StreamKey, Streams};
 use block::OpenBlock;
@@ -409,7 +409,7 @@ impl Connection {
 
     /// Removes a stream from sending and receiving.
     fn forget(&mut self, slot: u32, by: ClosedBy) {
-        self.schedule.place(self.streams.slots(), slot, List::None);
+        self.schedule.place(self.streams.slots(), slot, ScheduleList::None);
         self.streams.reset(slot, by);
         self.settle_growth(slot);
     }

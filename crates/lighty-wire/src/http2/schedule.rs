@@ -9,9 +9,9 @@ use super::streams::{Life, Stream};
 /// No stream.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// List that a stream is in.
+/// ScheduleList that a stream is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ScheduleList {
     None,
     /// The stream may send: urgency, and true if it is incremental.
     Ready(u8, bool),
@@ -22,7 +22,7 @@ pub(super) enum List {
 const READY_LISTS: usize = 16;
 const DRIBBLING: usize = READY_LISTS;
 
-impl List {
+impl ScheduleList {
     const fn index(self) -> Option<usize> {
         match self {
             Self::None => None,
@@ -80,7 +80,7 @@ impl Schedule {
     #[inline]
     pub(super) fn end_turn(&mut self, streams: &mut [Stream], slot: u32) {
         let list = streams[slot as usize].list;
-        if let List::Ready(_, incremental) = list {
+        if let ScheduleList::Ready(_, incremental) = list {
             let first = list.index().map(|index| self.heads[index]);
             debug_assert_eq!(first, Some(slot), "a turn of a stream that is not first");
             self.was_incremental = incremental;
@@ -93,21 +93,25 @@ impl Schedule {
 
     /// Moves a stream to another list, or leaves it in its position.
     #[inline]
-    pub(super) fn place(&mut self, streams: &mut [Stream], slot: u32, list: List) {
+    pub(super) fn place(&mut self, streams: &mut [Stream], slot: u32, list: ScheduleList) {
         if streams[slot as usize].list != list {
             self.remove(streams, slot);
             self.push(streams, slot, list);
         }
     }
 
-    fn push(&mut self, streams: &mut [Stream], slot: u32, list: List) {
-        debug_assert_eq!(streams[slot as usize].list, List::None, "slot {slot} is in a list");
+    fn push(&mut self, streams: &mut [Stream], slot: u32, list: ScheduleList) {
+        debug_assert_eq!(
+            streams[slot as usize].list,
+            ScheduleList::None,
+            "slot {slot} is in a list"
+        );
         streams[slot as usize].list = list;
         let Some(index) = list.index() else { return };
         let id = streams[slot as usize].id;
         debug_assert_eq!(streams[slot as usize].life, Life::Live, "stream {id} is over");
         let mut before = self.tails[index];
-        if let List::Ready(_, false) = list {
+        if let ScheduleList::Ready(_, false) = list {
             // Nearly always the identifier is the highest.
             while before != NONE && streams[before as usize].id > id {
                 before = streams[before as usize].prev;
@@ -115,7 +119,7 @@ impl Schedule {
         }
         let after = if before == NONE { self.heads[index] } else { streams[before as usize].next };
         debug_assert!(
-            !matches!(list, List::Ready(_, false))
+            !matches!(list, ScheduleList::Ready(_, false))
                 || after == NONE
                 || streams[after as usize].id > id,
             "the list is not in the order of identifiers"
@@ -135,7 +139,7 @@ impl Schedule {
     fn remove(&mut self, streams: &mut [Stream], slot: u32) {
         let stream = &mut streams[slot as usize];
         let (list, prev, next) = (stream.list, stream.prev, stream.next);
-        (stream.list, stream.prev, stream.next) = (List::None, NONE, NONE);
+        (stream.list, stream.prev, stream.next) = (ScheduleList::None, NONE, NONE);
         let Some(index) = list.index() else { return };
         debug_assert_eq!(prev == NONE, self.heads[index] == slot, "head of list {index}");
         debug_assert_eq!(next == NONE, self.tails[index] == slot, "tail of list {index}");
@@ -182,18 +186,18 @@ mod tests {
     #[test]
     fn urgent_ones_first_then_in_the_order_of_identifiers() {
         let (mut streams, mut schedule) = (streams(4), Schedule::new());
-        schedule.place(streams.slots(), 2, List::Ready(3, false));
-        schedule.place(streams.slots(), 0, List::Ready(3, false));
-        schedule.place(streams.slots(), 3, List::Ready(5, false));
-        schedule.place(streams.slots(), 1, List::Ready(3, false));
+        schedule.place(streams.slots(), 2, ScheduleList::Ready(3, false));
+        schedule.place(streams.slots(), 0, ScheduleList::Ready(3, false));
+        schedule.place(streams.slots(), 3, ScheduleList::Ready(5, false));
+        schedule.place(streams.slots(), 1, ScheduleList::Ready(3, false));
         let mut order = Vec::new();
         while let Some(slot) = schedule.next() {
             order.push(slot);
-            schedule.place(streams.slots(), slot, List::None);
+            schedule.place(streams.slots(), slot, ScheduleList::None);
         }
         assert_eq!(order, [0, 1, 2, 3]);
-        schedule.place(streams.slots(), 3, List::Ready(5, false));
-        schedule.place(streams.slots(), 2, List::Ready(0, false));
+        schedule.place(streams.slots(), 3, ScheduleList::Ready(5, false));
+        schedule.place(streams.slots(), 2, ScheduleList::Ready(0, false));
         assert_eq!(turns(&mut schedule, &mut streams, 3), [2, 2, 2], "until it has ended");
     }
 
@@ -201,20 +205,20 @@ mod tests {
     fn incremental_ones_take_turns_and_share_with_the_others() {
         let (mut streams, mut schedule) = (streams(4), Schedule::new());
         for slot in 0..3 {
-            schedule.place(streams.slots(), slot, List::Ready(3, true));
+            schedule.place(streams.slots(), slot, ScheduleList::Ready(3, true));
         }
         assert_eq!(turns(&mut schedule, &mut streams, 5), [0, 1, 2, 0, 1]);
-        schedule.place(streams.slots(), 3, List::Ready(3, false));
+        schedule.place(streams.slots(), 3, ScheduleList::Ready(3, false));
         assert_eq!(turns(&mut schedule, &mut streams, 6), [3, 2, 3, 0, 3, 1]);
     }
 
     #[test]
     fn short_frames_wait_in_the_order_in_which_they_came() {
         let (mut streams, mut schedule) = (streams(2), Schedule::new());
-        schedule.place(streams.slots(), 1, List::Dribbling);
-        schedule.place(streams.slots(), 0, List::Dribbling);
+        schedule.place(streams.slots(), 1, ScheduleList::Dribbling);
+        schedule.place(streams.slots(), 0, ScheduleList::Dribbling);
         assert_eq!((schedule.next(), schedule.first_dribbling()), (None, Some(1)));
-        schedule.place(streams.slots(), 1, List::None);
+        schedule.place(streams.slots(), 1, ScheduleList::None);
         assert_eq!(schedule.first_dribbling(), Some(0));
     }
 }

@@ -9,7 +9,7 @@ use super::frame::STREAM_ID_MAX;
 #[cfg(debug_assertions)]
 use super::frame::WINDOW_BYTES_INITIAL;
 use super::priority::Priority;
-use super::schedule::{List, NONE};
+use super::schedule::{NONE, ScheduleList};
 
 /// A stream's handle for the driver: a slot in the slab, and the identifier, which proves that the
 /// slot still belongs to the stream.
@@ -91,7 +91,7 @@ pub(super) struct Stream {
     pub(super) queued: u64,
     /// Start of a short frame's wait for a larger window.
     pub(super) waits_since_ms: u64,
-    pub(super) list: List,
+    pub(super) list: ScheduleList,
     pub(super) prev: u32,
     pub(super) next: u32,
     /// True if the response to our request has no content, whatever its head announces.
@@ -119,7 +119,7 @@ impl Stream {
             send_window: 0,
             queued: 0,
             waits_since_ms: 0,
-            list: List::None,
+            list: ScheduleList::None,
             prev: NONE,
             next: NONE,
             is_head_request: false,
@@ -288,7 +288,7 @@ impl Streams {
     pub(super) fn reset(&mut self, slot: u32, by: ClosedBy) {
         let stream = &mut self.slots[slot as usize];
         debug_assert_eq!(stream.life, Life::Live);
-        debug_assert_eq!(stream.list, List::None, "stream {} would be sent", stream.id);
+        debug_assert_eq!(stream.list, ScheduleList::None, "stream {} would be sent", stream.id);
         stream.life = Life::Reset;
         let was_ended = stream.recv == Recv::Ended;
         (stream.recv, stream.send, stream.queued) = (Recv::Ended, Send::Ended, 0);
@@ -318,7 +318,11 @@ impl Streams {
             self.map_remove(id);
             self.closed.push(id, ClosedBy::End);
         }
-        debug_assert_eq!(self.slots[slot as usize].list, List::None, "slot {slot} would be sent");
+        debug_assert_eq!(
+            self.slots[slot as usize].list,
+            ScheduleList::None,
+            "slot {slot} would be sent"
+        );
         debug_assert!(self.alive > 0 && self.closing < self.alive, "{}", self.closing);
         self.slots[slot as usize].next = self.free;
         self.free = slot;

@@ -7,16 +7,13 @@ use super::files::{TextFile, all_files};
 /// Maximum number of types of one name in the workspace.
 const SAME_NAME_MAX: usize = 4;
 
-/// Names that more types have, and the number of their types. The numbers may only decrease.
-const EXCEPTIONS: &[(&str, usize)] = &[("List", 5), ("Row", 5)];
-
 #[test]
 fn type_names_say_their_kind() {
     let mut files = all_files();
     files.retain(|file| file.is_rust() && !file.crate_name().is_empty());
     let types = types_by_name(&files);
     assert!(types.len() > 1000, "only {} names were found", types.len());
-    let found = violations(&types, EXCEPTIONS);
+    let found = violations(&types);
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
 }
 
@@ -51,45 +48,22 @@ fn defined_type(line: &str) -> Option<&str> {
     (is_definition && name.starts_with(char::is_uppercase)).then_some(name)
 }
 
-/// Describes names of too many types, and exceptions that are too generous.
-fn violations(types: &BTreeMap<&str, Vec<&str>>, exceptions: &[(&str, usize)]) -> Vec<String> {
-    let allowed: BTreeMap<_, _> = exceptions.iter().copied().collect();
-    let mut found = Vec::new();
-    for (name, paths) in types {
-        let (count, limit) = (paths.len(), allowed.get(name).copied().unwrap_or(SAME_NAME_MAX));
-        if count > limit {
-            let paths = paths.join(" ");
-            found.push(format!("{count} types are named {name} (limit: {limit}): {paths}"));
-        }
-    }
-    for (name, limit) in exceptions {
-        let count = types.get(name).map_or(0, Vec::len);
-        if count <= SAME_NAME_MAX {
-            found.push(format!("{name} needs no exception any more"));
-        } else if count < *limit {
-            found.push(format!("the exception for {name} is {limit}, and {count} are enough"));
-        }
-    }
-    found
+/// Describes names of too many types.
+fn violations(types: &BTreeMap<&str, Vec<&str>>) -> Vec<String> {
+    let too_many = types.iter().filter(|(_, paths)| paths.len() > SAME_NAME_MAX);
+    too_many
+        .map(|(name, paths)| {
+            let (count, paths) = (paths.len(), paths.join(" "));
+            format!("{count} types are named {name} (limit: {SAME_NAME_MAX}): {paths}")
+        })
+        .collect()
 }
-
-/// Crates and names that several of their types have. Rows may only disappear.
-const SHARED_NAMES: &[&str] = &[
-    "lighty-core Reading",
-    "lighty-modules Kind",
-    "lighty-modules Place",
-    "lighty-modules Row",
-    "lighty-modules Sample",
-    "lighty-modules Scope",
-    "lighty-modules Status",
-    "lighty-server Input",
-];
 
 #[test]
 fn type_names_are_unique_in_their_crates() {
     let mut files = all_files();
     files.retain(|file| file.is_rust() && file.below_src().is_some() && !file.is_test());
-    assert_eq!(shared_names(&files), SHARED_NAMES);
+    assert_eq!(shared_names(&files), [""; 0]);
 }
 
 /// Names of types that a crate defines more than once. Tests do not count, nor do the types that
@@ -137,10 +111,9 @@ fn names_of_too_many_types_are_found() {
         "impl State {\n    type State = u8;\n}\nfn state(state: State) {}\n// struct State\n";
     let read =
         |count: usize| TextFile::new("crates/one/src/a.rs", &definitions[..count].join("\n"));
-    let check = |count, exceptions: &[(&str, usize)]| {
+    let check = |count| {
         let files = [read(count), TextFile::new("crates/one/src/b.rs", others)];
-        violations(&types_by_name(&files), exceptions).len()
+        violations(&types_by_name(&files)).len()
     };
-    assert_eq!((check(4, &[]), check(5, &[]), check(5, &[("State", 5)])), (0, 1, 0));
-    assert_eq!((check(5, &[("State", 6)]), check(4, &[("State", 5)])), (1, 1));
+    assert_eq!((check(4), check(5)), (0, 1));
 }

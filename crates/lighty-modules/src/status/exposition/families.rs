@@ -10,7 +10,7 @@ use lighty_core::machine::histogram::{REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
 use lighty_core::machine::status_board::{ConnState, ListenerReport, Report};
 use lighty_io::process::usage::usage;
 
-use super::family::{Family, Kind};
+use super::family::{Family, MetricKind};
 use crate::status::facts::Facts;
 
 /// All families with at least one sample.
@@ -30,7 +30,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Family> {
 fn requests(facts: &Facts) -> Family {
     let mut family = Family::new(
         "http_server_request_duration_seconds",
-        Kind::Histogram(&REQUEST_BOUNDS_US),
+        MetricKind::Histogram(&REQUEST_BOUNDS_US),
         "Time from the first byte of a request to the last one of its response.",
     );
     for (labels, durations) in &facts.durations.requests {
@@ -51,7 +51,7 @@ fn requests(facts: &Facts) -> Family {
 fn stages(facts: &Facts) -> Family {
     let mut family = Family::new(
         "lighty_stage_seconds",
-        Kind::Histogram(&STAGE_BOUNDS_US),
+        MetricKind::Histogram(&STAGE_BOUNDS_US),
         "Time that requests spent in a stage, of those that it took time of.",
     );
     for ((_, stage, route), durations) in &facts.durations.stages {
@@ -64,17 +64,17 @@ fn stages(facts: &Facts) -> Family {
 fn hosts(facts: &Facts) -> [Family; 3] {
     let mut requests = Family::new(
         "lighty_host_requests",
-        Kind::Counter,
+        MetricKind::Counter,
         "Requests by the host that the configuration names.",
     );
     let mut errors = Family::new(
         "lighty_host_errors",
-        Kind::Counter,
+        MetricKind::Counter,
         "Requests with a status of 400 or above, by host.",
     );
     let mut bytes = Family::new(
         "lighty_host_sent_bytes",
-        Kind::Counter,
+        MetricKind::Counter,
         "Bytes of responses, heads included, by host.",
     );
     for (name, counts) in &facts.hosts {
@@ -112,19 +112,19 @@ fn workers(facts: &Facts) -> Vec<Family> {
         ),
         per_worker(
             "lighty_worker_cpu_seconds",
-            Kind::Counter,
+            MetricKind::Counter,
             "Processor time of a worker's thread.",
             &|report| report.cpu_us as f64 / 1e6,
         ),
         per_worker(
             "lighty_worker_requests",
-            Kind::Counter,
+            MetricKind::Counter,
             "Requests served by a worker.",
             &|report| report.requests as f64,
         ),
         per_worker(
             "lighty_worker_stall_seconds",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Longest delay of a worker's event loop in the last minute.",
             &|report| report.late_us as f64 / 1e6,
         ),
@@ -135,7 +135,7 @@ fn workers(facts: &Facts) -> Vec<Family> {
 type ByState = fn(&Report) -> &[u64; ConnState::ALL.len()];
 
 fn by_state(facts: &Facts, name: &'static str, help: &'static str, counts: ByState) -> Family {
-    let mut family = Family::new(name, Kind::Gauge, help);
+    let mut family = Family::new(name, MetricKind::Gauge, help);
     for (at, state) in ConnState::ALL.into_iter().enumerate() {
         let value = facts.sum(|report| counts(report)[at]) as f64;
         family.add(vec![("state", state.label().replace(' ', "_").into())], value);
@@ -161,13 +161,13 @@ fn listeners(facts: &Facts) -> [Family; 2] {
     [
         per_listener(
             "lighty_listener_open_connections",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Open connections by the listener that they came by.",
             |one| one.open,
         ),
         per_listener(
             "lighty_listener_connections",
-            Kind::Counter,
+            MetricKind::Counter,
             "Connections accepted by a listener.",
             |one| one.accepted,
         ),
@@ -175,11 +175,11 @@ fn listeners(facts: &Facts) -> [Family; 2] {
 }
 
 fn server(facts: &Facts) -> Vec<Family> {
-    let mut build = Family::new("lighty_build_info", Kind::Gauge, "The version that runs.");
+    let mut build = Family::new("lighty_build_info", MetricKind::Gauge, "The version that runs.");
     build.add(vec![("version", facts.version.into())], 1.0);
     let mut certificates = Family::new(
         "lighty_tls_certificate_expiry_timestamp_seconds",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "When a certificate expires, in seconds since 1970.",
     );
     for (name, expires_s) in &facts.certificates {
@@ -190,13 +190,13 @@ fn server(facts: &Facts) -> Vec<Family> {
         certificates,
         Family::single(
             "lighty_workers_missing",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Workers that did not report within a second; their figures are not in these.",
             (facts.input.workers.saturating_sub(facts.reports().len())) as f64,
         ),
         Family::single(
             "lighty_series_overflows",
-            Kind::Counter,
+            MetricKind::Counter,
             "Times that a new series was recorded as other because there were too many.",
             facts.durations.others as f64,
         ),
@@ -210,28 +210,28 @@ fn process(facts: &Facts) -> Vec<Family> {
     vec![
         single(
             "process_cpu_seconds",
-            Kind::Counter,
+            MetricKind::Counter,
             "Processor time of the process.",
             usage.cpu_us as f64 / 1e6,
         ),
         single(
             "process_resident_memory_bytes",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Resident memory in bytes.",
             usage.resident_bytes as f64,
         ),
         single(
             "process_virtual_memory_bytes",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Address space in bytes.",
             usage.virtual_bytes as f64,
         ),
-        single("process_threads", Kind::Gauge, "Threads.", usage.threads as f64),
-        single("process_open_fds", Kind::Gauge, "Open descriptors.", usage.fds_open as f64),
-        single("process_max_fds", Kind::Gauge, "Limit of descriptors.", usage.fds_max as f64),
+        single("process_threads", MetricKind::Gauge, "Threads.", usage.threads as f64),
+        single("process_open_fds", MetricKind::Gauge, "Open descriptors.", usage.fds_open as f64),
+        single("process_max_fds", MetricKind::Gauge, "Limit of descriptors.", usage.fds_max as f64),
         single(
             "process_start_time_seconds",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "When the server was started, in seconds since 1970.",
             facts.input.started_s as f64,
         ),

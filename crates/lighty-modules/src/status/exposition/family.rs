@@ -5,9 +5,9 @@ use std::rc::Rc;
 use lighty_core::machine::histogram::{Histogram, REQUEST_BOUNDS_US};
 use lighty_core::machine::metrics::exemplars::Exemplars;
 
-/// Kind of a metric.
+/// MetricKind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Never decreases, except on a restart.
     Counter,
     /// Can increase and decrease.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 pub(super) struct Family {
     /// The name without the `_total` of counters.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) help: &'static str,
     pub(super) samples: Vec<Sample>,
 }
@@ -44,12 +44,17 @@ pub(super) enum Value {
 }
 
 impl Family {
-    pub(super) fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, kind: MetricKind, help: &'static str) -> Self {
         Self { name, kind, help, samples: Vec::new() }
     }
 
     /// Creates a family with a single value.
-    pub(super) fn single(name: &'static str, kind: Kind, help: &'static str, value: f64) -> Self {
+    pub(super) fn single(
+        name: &'static str,
+        kind: MetricKind,
+        help: &'static str,
+        value: f64,
+    ) -> Self {
         let mut family = Self::new(name, kind, help);
         family.add(Vec::new(), value);
         family

@@ -6,7 +6,7 @@
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::exemplars::{Exemplar, Exemplars};
 
-use super::family::{Family, Kind, Sample, Value};
+use super::family::{Family, MetricKind, Sample, Value};
 
 /// Native histogram schema 3: eight buckets per doubling.
 const SCHEMA: i64 = 3;
@@ -27,9 +27,9 @@ pub(super) fn write(families: &[Family]) -> Vec<u8> {
 fn encode_family(family: &Family) -> Vec<u8> {
     let mut out = Vec::new();
     let (suffix, kind) = match family.kind {
-        Kind::Counter => ("_total", 0),
-        Kind::Gauge => ("", 1),
-        Kind::Histogram(_) => ("", 4),
+        MetricKind::Counter => ("_total", 0),
+        MetricKind::Gauge => ("", 1),
+        MetricKind::Histogram(_) => ("", 4),
     };
     push_bytes(1, format!("{}{suffix}", family.name).as_bytes(), &mut out);
     push_bytes(2, family.help.as_bytes(), &mut out);
@@ -40,7 +40,7 @@ fn encode_family(family: &Family) -> Vec<u8> {
     out
 }
 
-fn encode_sample(sample: &Sample, kind: Kind) -> Vec<u8> {
+fn encode_sample(sample: &Sample, kind: MetricKind) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in &sample.labels {
         let mut pair = Vec::new();
@@ -52,9 +52,9 @@ fn encode_sample(sample: &Sample, kind: Kind) -> Vec<u8> {
         (Value::Number(value), _) => {
             let mut number = Vec::new();
             push_double(1, *value, &mut number);
-            push_bytes(if kind == Kind::Counter { 3 } else { 2 }, &number, &mut out);
+            push_bytes(if kind == MetricKind::Counter { 3 } else { 2 }, &number, &mut out);
         }
-        (Value::Durations(durations, exemplars), Kind::Histogram(bounds_us)) => {
+        (Value::Durations(durations, exemplars), MetricKind::Histogram(bounds_us)) => {
             push_bytes(7, &encode_durations(durations, exemplars.as_deref(), bounds_us), &mut out);
         }
         (Value::Durations(..), _) => {}
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_counter_is_the_bytes_of_the_protocol() {
-        let family = Family::single("a", Kind::Counter, "h", 1.0);
+        let family = Family::single("a", MetricKind::Counter, "h", 1.0);
         let mut wanted = vec![27];
         wanted.extend_from_slice(b"\x0a\x07a_total\x12\x01h\x18\x00\x22\x0b\x1a\x09\x09");
         wanted.extend_from_slice(&1.0_f64.to_le_bytes());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::exemplars::Exemplars;
 
-use super::family::{Family, Kind, Labels, Value};
+use super::family::{Family, Labels, MetricKind, Value};
 
 /// A text format.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,19 +27,19 @@ pub(super) fn write(families: &[Family], dialect: Dialect) -> Vec<u8> {
 }
 
 fn push_family(family: &Family, dialect: Dialect, out: &mut String) -> std::fmt::Result {
-    let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
+    let suffix = if family.kind == MetricKind::Counter { "_total" } else { "" };
     let described = if dialect == Dialect::Prometheus { suffix } else { "" };
     let (name, help) = (family.name, family.help);
     let kind = match family.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram(_) => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram(_) => "histogram",
     };
     writeln!(out, "# HELP {name}{described} {help}")?;
     writeln!(out, "# TYPE {name}{described} {kind}")?;
     for sample in &family.samples {
         match (&sample.value, family.kind) {
-            (Value::Durations(durations, exemplars), Kind::Histogram(bounds_us)) => {
+            (Value::Durations(durations, exemplars), MetricKind::Histogram(bounds_us)) => {
                 // The older format has no exemplars.
                 let exemplars = exemplars.as_deref().filter(|_| dialect == Dialect::OpenMetrics);
                 push_durations(name, &sample.labels, (durations, exemplars), bounds_us, out)?;
@@ -127,9 +127,9 @@ mod tests {
     use super::*;
 
     fn families() -> Vec<Family> {
-        let mut counter = Family::new("a_requests", Kind::Counter, "Requests.");
+        let mut counter = Family::new("a_requests", MetricKind::Counter, "Requests.");
         counter.add(vec![("name", "q\"\\\n".into())], 3.0);
-        let kind = Kind::Histogram(&REQUEST_BOUNDS_US);
+        let kind = MetricKind::Histogram(&REQUEST_BOUNDS_US);
         let mut durations = Family::new("a_seconds", kind, "Seconds.");
         let mut histogram = Histogram::default();
         histogram.record(1_500_000, &REQUEST_BOUNDS_US);

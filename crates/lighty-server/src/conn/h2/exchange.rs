@@ -15,7 +15,7 @@ use lighty_wire::http1::{BodyFraming, Http1Limits, RequestFault, RequestHead};
 use lighty_wire::http2::ErrorCode;
 use lighty_wire::http2::request::read_request;
 
-use super::input::Input;
+use super::input::H2Input;
 use super::shared::StreamRef;
 use crate::conn::request_head;
 use crate::worker::conn_table::StreamEntry;
@@ -31,7 +31,7 @@ pub(crate) struct H2Exchange {
 /// A stream's end of an exchange.
 pub(crate) struct H2Io {
     pub(super) at: Option<StreamRef>,
-    pub(super) input: Rc<RefCell<Input>>,
+    pub(super) input: Rc<RefCell<H2Input>>,
     /// The parsed head, before it becomes a request.
     pub(super) head: RequestHead,
     /// Bytes of the head as HTTP/2 counts them.
@@ -133,7 +133,7 @@ impl H2Exchange {
 pub(super) struct AwayH2 {
     pub(super) at: StreamRef,
     exchange: PutAway,
-    pub(super) input: Rc<RefCell<Input>>,
+    pub(super) input: Rc<RefCell<H2Input>>,
     pub(super) entry: Rc<StreamEntry>,
     queue: ChunkQueue<Rc<OpenFile>>,
     loading: ResponseLoading,
@@ -141,9 +141,9 @@ pub(super) struct AwayH2 {
 }
 
 /// Creates the parts that belong to a stream rather than to its exchange.
-fn new_ends(clock: Clock) -> (Rc<RefCell<Input>>, Rc<StreamEntry>) {
+fn new_ends(clock: Clock) -> (Rc<RefCell<H2Input>>, Rc<StreamEntry>) {
     let entry = Rc::new(StreamEntry::new());
-    (Rc::new(RefCell::new(Input::new(clock, Rc::clone(&entry)))), entry)
+    (Rc::new(RefCell::new(H2Input::new(clock, Rc::clone(&entry)))), entry)
 }
 
 /// Checks the header fields against the limits of HTTP/1. They apply beside the limits of the

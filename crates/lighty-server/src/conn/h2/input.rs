@@ -19,7 +19,7 @@ use super::shared::StreamRef;
 use crate::worker::conn_table::StreamEntry;
 
 /// The receiving side of a stream.
-pub(super) struct Input {
+pub(super) struct H2Input {
     clock: Clock,
     entry: Rc<StreamEntry>,
     at: Option<StreamRef>,
@@ -90,7 +90,7 @@ impl BodyReading {
     }
 }
 
-impl Input {
+impl H2Input {
     pub(super) fn new(clock: Clock, entry: Rc<StreamEntry>) -> Self {
         Self {
             clock,
@@ -170,7 +170,7 @@ impl Input {
     }
 }
 
-impl BodySource for Input {
+impl BodySource for H2Input {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if self.body == BodyReading::Broken {
             return Poll::Ready(Some(Err(BodyFault::Disconnected)));
@@ -200,7 +200,7 @@ impl BodySource for Input {
     }
 }
 
-impl Client for Input {
+impl Client for H2Input {
     fn interim(&mut self, status: Status, fields: &Fields) {
         if let Some(StreamRef { shared, key }) = &self.at {
             shared.borrow_mut().send_interim(*key, status, fields);

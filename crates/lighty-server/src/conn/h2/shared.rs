@@ -1,7 +1,7 @@
 //! State that the loop of a connection shares with its streams: the codec (`machine`), content that
 //! waits to be sent, and content that was received.
 //!
-//! [`H2Shared`] has methods of three kinds. Input, called by the loop: `begin`, `receive`,
+//! [`H2Shared`] has methods of three kinds. H2Input, called by the loop: `begin`, `receive`,
 //! `receive_trailers`, `lose`, `lose_all` and `end_input` pass on the client's frames;
 //! `stop_lingering` takes the time. Commands of a stream's tasks: `send_head`, `push`,
 //! `send_trailers`, `discard`, `reset` and, as the last one, `end`; the `poll_` methods wait, one

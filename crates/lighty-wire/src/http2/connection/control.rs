@@ -6,7 +6,7 @@ use super::super::frame::{
     self, ErrorCode, FrameHead, STREAM_ID_MAX, WINDOW_BYTES_INITIAL, flag, kind,
 };
 use super::super::priority::Priority;
-use super::super::schedule::List;
+use super::super::schedule::ScheduleList;
 use super::super::settings::{self, id};
 use super::super::streams::{ClosedBy, Send, StreamKey};
 use super::{Connection, Expect, Role};
@@ -225,8 +225,8 @@ impl Connection {
         debug_assert!(priority.urgency < 8, "{priority:?}");
         let stream = &mut self.streams.slots()[slot as usize];
         stream.priority = priority;
-        if let List::Ready(..) = stream.list {
-            let list = List::Ready(priority.urgency, priority.incremental);
+        if let ScheduleList::Ready(..) = stream.list {
+            let list = ScheduleList::Ready(priority.urgency, priority.incremental);
             self.schedule.place(self.streams.slots(), slot, list);
         }
     }

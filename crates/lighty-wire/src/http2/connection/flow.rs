@@ -4,7 +4,7 @@ use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
 use super::super::frame::{self, FrameHead, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX, kind};
 use super::super::limits::{DRIBBLE_BYTES, Limits};
-use super::super::schedule::List;
+use super::super::schedule::ScheduleList;
 use super::super::streams::{Life, Recv, Send, StreamKey};
 use super::{Connection, Role};
 
@@ -127,18 +127,18 @@ impl Connection {
         let sends = matches!(stream.send, Send::Body | Send::Ending);
         let is_last = stream.send == Send::Ending;
         let list = if !sends || stream.queued == 0 || stream.send_window <= 0 {
-            List::None
+            ScheduleList::None
         } else if is_dribble(stream.send_window, stream.queued, is_last) {
             // A stream that has waited long enough stays ready.
             match stream.list {
-                List::Ready(..) if stream.waits_since_ms != 0 => stream.list,
-                _ => List::Dribbling,
+                ScheduleList::Ready(..) if stream.waits_since_ms != 0 => stream.list,
+                _ => ScheduleList::Dribbling,
             }
         } else {
             stream.waits_since_ms = 0;
-            List::Ready(stream.priority.urgency, stream.priority.incremental)
+            ScheduleList::Ready(stream.priority.urgency, stream.priority.incremental)
         };
-        if list == List::Dribbling && stream.list != List::Dribbling {
+        if list == ScheduleList::Dribbling && stream.list != ScheduleList::Dribbling {
             stream.waits_since_ms = now_ms.max(1);
         }
         self.schedule.place(self.streams.slots(), slot, list);

@@ -11,7 +11,7 @@ use super::super::frame::{
 };
 use super::super::limits::{DRIBBLE_MS, FREE_FIELD_BYTES, TURN_BYTES};
 use super::super::priority::Priority;
-use super::super::schedule::List;
+use super::super::schedule::ScheduleList;
 use super::super::streams::{ClosedBy, Life, Recv, Send, StreamKey};
 use super::flow::is_dribble;
 use super::{Connection, Expect, Role};
@@ -342,7 +342,7 @@ impl Connection {
         let stream = &self.streams.slots()[slot as usize];
         debug_assert_eq!((stream.send, stream.queued), (Send::Ended, 0), "stream {}", stream.id);
         self.streams.note_end(slot);
-        self.schedule.place(self.streams.slots(), slot, List::None);
+        self.schedule.place(self.streams.slots(), slot, ScheduleList::None);
         self.resets.repay(1);
         self.unproductive.repay(1);
         self.refusals = self.refusals.saturating_sub(1);
@@ -383,7 +383,7 @@ impl Connection {
                 _ => self.reset(key, ErrorCode::CANCEL),
             }
         }
-        self.schedule.place(self.streams.slots(), key.slot, List::None);
+        self.schedule.place(self.streams.slots(), key.slot, ScheduleList::None);
         self.streams.release(key.slot);
         #[cfg(debug_assertions)]
         self.check_sums();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::super::fault::ConnFault;
 use super::super::frame::{self, ErrorCode, STREAM_ID_MAX, kind};
 use super::super::limits::{DRAIN_MS, DRIBBLE_MS, EARLY_RESET_MS};
-use super::super::schedule::List;
+use super::super::schedule::ScheduleList;
 use super::{Connection, Expect};
 
 /// Progress of a graceful end.
@@ -181,7 +181,7 @@ impl Connection {
             if now_ms < stream.waits_since_ms + DRIBBLE_MS {
                 return;
             }
-            let list = List::Ready(stream.priority.urgency, stream.priority.incremental);
+            let list = ScheduleList::Ready(stream.priority.urgency, stream.priority.incremental);
             self.schedule.place(self.streams.slots(), slot, list);
         }
     }

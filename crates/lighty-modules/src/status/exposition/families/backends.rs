@@ -6,37 +6,43 @@ use std::rc::Rc;
 use lighty_core::machine::histogram::STAGE_BOUNDS_US;
 use lighty_core::machine::status_board::{BackendPool, BackendReport};
 
-use crate::status::exposition::family::{Family, Kind, Labels};
+use crate::status::exposition::family::{Family, Labels, MetricKind};
 use crate::status::facts::Facts;
 
 /// States of a backend, exactly one of which holds.
 const STATES: [&str; 4] = ["up", "probing", "down", "drained"];
 
 /// A metric of a backend: name, kind, help text, value.
-type BackendFigure = (&'static str, Kind, &'static str, fn(&BackendReport) -> f64);
+type BackendFigure = (&'static str, MetricKind, &'static str, fn(&BackendReport) -> f64);
 
 const FIGURES: [BackendFigure; 6] = [
-    ("lighty_backend_requests", Kind::Counter, "Requests sent to a backend.", |one| {
+    ("lighty_backend_requests", MetricKind::Counter, "Requests sent to a backend.", |one| {
         one.requests as f64
     }),
     (
         "lighty_backend_failures",
-        Kind::Counter,
+        MetricKind::Counter,
         "Tries of requests that failed because of a backend.",
         |one| one.failed as f64,
     ),
-    ("lighty_backend_active_requests", Kind::Gauge, "Requests under way at a backend.", |one| {
-        one.in_use.into()
-    }),
-    ("lighty_backend_idle_connections", Kind::Gauge, "Idle connections to a backend.", |one| {
-        one.idle.into()
-    }),
-    ("lighty_backend_weight", Kind::Gauge, "A backend's share of requests.", |one| {
+    (
+        "lighty_backend_active_requests",
+        MetricKind::Gauge,
+        "Requests under way at a backend.",
+        |one| one.in_use.into(),
+    ),
+    (
+        "lighty_backend_idle_connections",
+        MetricKind::Gauge,
+        "Idle connections to a backend.",
+        |one| one.idle.into(),
+    ),
+    ("lighty_backend_weight", MetricKind::Gauge, "A backend's share of requests.", |one| {
         one.weight.into()
     }),
     (
         "lighty_backend_first_byte_mean_seconds",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Moving average of the time until a backend's response begins.",
         |one| f64::from(one.first_byte_us) / 1e6,
     ),
@@ -46,7 +52,7 @@ pub(super) fn families(facts: &Facts) -> Vec<Family> {
     let pools = merged(&facts.pools);
     let mut all = upstreams(&pools);
     let mut states =
-        Family::new("lighty_backend_state", Kind::Gauge, "1 for the state that holds.");
+        Family::new("lighty_backend_state", MetricKind::Gauge, "1 for the state that holds.");
     let mut figures = FIGURES.map(|(name, kind, help, _)| Family::new(name, kind, help));
     for (upstream, pool) in &pools {
         for (address, backend) in &pool.backends {
@@ -101,10 +107,10 @@ fn add(sum: &mut BackendReport, other: &BackendReport) {
 
 fn upstreams(pools: &BTreeMap<Rc<str>, Pool>) -> Vec<Family> {
     let mut requests =
-        Family::new("lighty_upstream_requests", Kind::Counter, "Requests for an upstream.");
+        Family::new("lighty_upstream_requests", MetricKind::Counter, "Requests for an upstream.");
     let mut waiting = Family::new(
         "lighty_upstream_waiting_requests",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Requests that wait for a place at a backend.",
     );
     for (upstream, pool) in pools {
@@ -117,7 +123,7 @@ fn upstreams(pools: &BTreeMap<Rc<str>, Pool>) -> Vec<Family> {
 fn first_bytes(facts: &Facts) -> Family {
     let mut family = Family::new(
         "lighty_backend_first_byte_seconds",
-        Kind::Histogram(&STAGE_BOUNDS_US),
+        MetricKind::Histogram(&STAGE_BOUNDS_US),
         "Time from a request to the head of the backend's response.",
     );
     for ((upstream, backend), durations) in &facts.durations.backends {

@@ -1,280 +1,298 @@
 //! The figures of `status.statistics-url`, under Prometheus names.
 
-use crate::status::exposition::family::{Family, Kind};
+use crate::status::exposition::family::{Family, MetricKind};
 
 /// A figure: its name in the statistics, its name as a metric, its kind, the divisor that yields
 /// base units, and its help text.
-struct Row(&'static str, &'static str, Kind, f64, &'static str);
+struct CounterRow(&'static str, &'static str, MetricKind, f64, &'static str);
 
-const COUNTER: Kind = Kind::Counter;
-const GAUGE: Kind = Kind::Gauge;
+const COUNTER: MetricKind = MetricKind::Counter;
+const GAUGE: MetricKind = MetricKind::Gauge;
 const US: f64 = 1e6;
 
-const ROWS: &[Row] = &[
-    Row("server.requests", "lighty_requests", COUNTER, 1.0, "Requests served."),
-    Row("server.connections", "lighty_connections_accepted", COUNTER, 1.0, "Connections accepted."),
-    Row("server.bytes-in", "lighty_received_bytes", COUNTER, 1.0, "Bytes from clients."),
-    Row("server.bytes-out", "lighty_sent_bytes", COUNTER, 1.0, "Bytes to clients."),
-    Row(
+const ROWS: &[CounterRow] = &[
+    CounterRow("server.requests", "lighty_requests", COUNTER, 1.0, "Requests served."),
+    CounterRow(
+        "server.connections",
+        "lighty_connections_accepted",
+        COUNTER,
+        1.0,
+        "Connections accepted.",
+    ),
+    CounterRow("server.bytes-in", "lighty_received_bytes", COUNTER, 1.0, "Bytes from clients."),
+    CounterRow("server.bytes-out", "lighty_sent_bytes", COUNTER, 1.0, "Bytes to clients."),
+    CounterRow(
         "server.refused",
         "lighty_refused_requests",
         COUNTER,
         1.0,
         "Requests that are not HTTP, or beyond a limit.",
     ),
-    Row("server.cut", "lighty_cut_responses", COUNTER, 1.0, "Responses cut short."),
-    Row(
+    CounterRow("server.cut", "lighty_cut_responses", COUNTER, 1.0, "Responses cut short."),
+    CounterRow(
         "server.timed-out",
         "lighty_timed_out_connections",
         COUNTER,
         1.0,
         "Connections ended by a time limit or a minimum rate.",
     ),
-    Row(
+    CounterRow(
         "server.reaped",
         "lighty_reaped_connections",
         COUNTER,
         1.0,
         "Idle connections closed to make room.",
     ),
-    Row(
+    CounterRow(
         "server.accept-pauses",
         "lighty_accept_pauses",
         COUNTER,
         1.0,
         "Times that accepting paused for lack of places or descriptors.",
     ),
-    Row(
+    CounterRow(
         "server.fields-withheld",
         "lighty_withheld_fields",
         COUNTER,
         1.0,
         "Request fields withheld from programs because their names collide.",
     ),
-    Row("server.panics", "lighty_panics", COUNTER, 1.0, "Panics, each of them a bug."),
-    Row(
+    CounterRow("server.panics", "lighty_panics", COUNTER, 1.0, "Panics, each of them a bug."),
+    CounterRow(
         "server.log-lines-lost",
         "lighty_log_lines_lost",
         COUNTER,
         1.0,
         "Lines of logs that could not be written.",
     ),
-    Row(
+    CounterRow(
         "server.http2-connections",
         "lighty_http2_connections",
         COUNTER,
         1.0,
         "Connections that went on with HTTP/2.",
     ),
-    Row(
+    CounterRow(
         "server.http2-faults",
         "lighty_http2_faults",
         COUNTER,
         1.0,
         "Connections of HTTP/2 ended because the client broke a rule or exceeded a limit.",
     ),
-    Row(
+    CounterRow(
         "server.tls-handshakes",
         "lighty_tls_handshakes",
         COUNTER,
         1.0,
         "TLS handshakes completed.",
     ),
-    Row(
+    CounterRow(
         "server.tls-resumed",
         "lighty_tls_resumed_handshakes",
         COUNTER,
         1.0,
         "TLS handshakes that resumed a session.",
     ),
-    Row(
+    CounterRow(
         "server.tls-failed",
         "lighty_tls_failed_handshakes",
         COUNTER,
         1.0,
         "TLS handshakes that came to nothing.",
     ),
-    Row(
+    CounterRow(
         "server.tls-shed",
         "lighty_tls_shed_handshakes",
         COUNTER,
         1.0,
         "TLS handshakes refused because too many waited.",
     ),
-    Row(
+    CounterRow(
         "config.generation",
         "lighty_config_generation",
         GAUGE,
         1.0,
         "Number of the configuration; the first is 0.",
     ),
-    Row(
+    CounterRow(
         "config.last-reload-success",
         "lighty_config_last_reload_success",
         GAUGE,
         1.0,
         "1 unless the last reload was refused.",
     ),
-    Row(
+    CounterRow(
         "config.last-reload-s",
         "lighty_config_last_reload_timestamp_seconds",
         GAUGE,
         1.0,
         "When the configuration was last read, in seconds since 1970.",
     ),
-    Row("send.bytes", "lighty_file_sent_bytes", COUNTER, 1.0, "Bytes of files sent."),
-    Row(
+    CounterRow("send.bytes", "lighty_file_sent_bytes", COUNTER, 1.0, "Bytes of files sent."),
+    CounterRow(
         "send.sendfile-bytes",
         "lighty_file_sendfile_bytes",
         COUNTER,
         1.0,
         "Bytes of files sent by sendfile.",
     ),
-    Row(
+    CounterRow(
         "send.async-reads",
         "lighty_file_send_async_reads",
         COUNTER,
         1.0,
         "Reads for sending that waited for the disk.",
     ),
-    Row(
+    CounterRow(
         "send.sync-reads",
         "lighty_file_send_sync_reads",
         COUNTER,
         1.0,
         "Reads for sending that found all in memory.",
     ),
-    Row(
+    CounterRow(
         "send.read-wait-us",
         "lighty_file_send_read_wait_seconds",
         COUNTER,
         US,
         "Time that responses waited for the disk.",
     ),
-    Row("files.opens", "lighty_file_opens", COUNTER, 1.0, "Files opened."),
-    Row("files.stats", "lighty_file_stats", COUNTER, 1.0, "Files looked up."),
-    Row(
+    CounterRow("files.opens", "lighty_file_opens", COUNTER, 1.0, "Files opened."),
+    CounterRow("files.stats", "lighty_file_stats", COUNTER, 1.0, "Files looked up."),
+    CounterRow(
         "files.lookups-cached",
         "lighty_file_lookups_cached",
         COUNTER,
         1.0,
         "Files looked up that the kernel had in memory.",
     ),
-    Row(
+    CounterRow(
         "files.async-reads",
         "lighty_file_async_reads",
         COUNTER,
         1.0,
         "Reads of the file engine that waited for the disk.",
     ),
-    Row(
+    CounterRow(
         "files.sync-reads",
         "lighty_file_sync_reads",
         COUNTER,
         1.0,
         "Reads of the file engine that found all in memory.",
     ),
-    Row("files.bytes", "lighty_file_read_bytes", COUNTER, 1.0, "Bytes read by the file engine."),
-    Row(
+    CounterRow(
+        "files.bytes",
+        "lighty_file_read_bytes",
+        COUNTER,
+        1.0,
+        "Bytes read by the file engine.",
+    ),
+    CounterRow(
         "files.open-wait-us",
         "lighty_file_open_wait_seconds",
         COUNTER,
         US,
         "Time that requests waited for files to be opened.",
     ),
-    Row(
+    CounterRow(
         "files.stat-wait-us",
         "lighty_file_stat_wait_seconds",
         COUNTER,
         US,
         "Time that requests waited for files to be looked up.",
     ),
-    Row(
+    CounterRow(
         "files.read-wait-us",
         "lighty_file_read_wait_seconds",
         COUNTER,
         US,
         "Time that requests waited for files to be read.",
     ),
-    Row(
+    CounterRow(
         "stat-cache.hits",
         "lighty_stat_cache_hits",
         COUNTER,
         1.0,
         "Files known without asking the kernel.",
     ),
-    Row(
+    CounterRow(
         "stat-cache.revalidated",
         "lighty_stat_cache_revalidations",
         COUNTER,
         1.0,
         "Known files looked at again.",
     ),
-    Row("stat-cache.loads", "lighty_stat_cache_loads", COUNTER, 1.0, "Files that were not known."),
-    Row(
+    CounterRow(
+        "stat-cache.loads",
+        "lighty_stat_cache_loads",
+        COUNTER,
+        1.0,
+        "Files that were not known.",
+    ),
+    CounterRow(
         "stat-cache.joined",
         "lighty_stat_cache_joins",
         COUNTER,
         1.0,
         "Requests that waited for another's look-up.",
     ),
-    Row(
+    CounterRow(
         "stat-cache.invalidated",
         "lighty_stat_cache_invalidations",
         COUNTER,
         1.0,
         "Known files that had changed.",
     ),
-    Row(
+    CounterRow(
         "stat-cache.evicted",
         "lighty_stat_cache_evictions",
         COUNTER,
         1.0,
         "Known files forgotten for lack of room.",
     ),
-    Row(
+    CounterRow(
         "tracing.exported",
         "lighty_trace_spans_exported",
         COUNTER,
         1.0,
         "Spans that a collector took.",
     ),
-    Row(
+    CounterRow(
         "tracing.dropped",
         "lighty_trace_spans_dropped",
         COUNTER,
         1.0,
         "Spans dropped because the queue was full or the collector refused them.",
     ),
-    Row(
+    CounterRow(
         "tracing.failures",
         "lighty_trace_export_failures",
         COUNTER,
         1.0,
         "Times that the collector could not be reached or refused.",
     ),
-    Row(
+    CounterRow(
         "acme.on-demand.names",
         "lighty_acme_on_demand_names",
         GAUGE,
         1.0,
         "Names that have certificates on demand, or wait for one.",
     ),
-    Row(
+    CounterRow(
         "acme.on-demand.asked",
         "lighty_acme_on_demand_questions",
         COUNTER,
         1.0,
         "Questions whether a name gets a certificate on demand.",
     ),
-    Row(
+    CounterRow(
         "acme.on-demand.refused",
         "lighty_acme_on_demand_refusals",
         COUNTER,
         1.0,
         "Names refused a certificate on demand.",
     ),
-    Row(
+    CounterRow(
         "acme.on-demand.full",
         "lighty_acme_on_demand_overflows",
         COUNTER,
@@ -290,8 +308,8 @@ pub(super) fn families(figures: &[(String, String)]) -> Vec<Family> {
         let at = figures.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         figures[at].1.parse::<f64>().ok()
     };
-    let family = |row: &Row| {
-        let Row(name, metric, kind, divisor, help) = *row;
+    let family = |row: &CounterRow| {
+        let CounterRow(name, metric, kind, divisor, help) = *row;
         Some(Family::single(metric, kind, help, find(name)? / divisor))
     };
     ROWS.iter().filter_map(family).collect()

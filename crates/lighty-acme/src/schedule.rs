@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_five_failures_in_an_hour() {
+    fn orders_fail_at_most_five_times_an_hour() {
         for luck in [0, 1, 59, u64::MAX] {
             let (mut progress, mut now_s, mut times) = (OrderProgress::default(), 0, Vec::new());
             // A month without the authority.

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_has_left_goes_with_the_next_order() {
+    fn sweep_removes_files_that_a_killed_process_left() {
         let (_directory, store) = store();
         let [room, others] = ["a.test", "b.a.test"].map(|name| {
             let path = store.certificate(name);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_kept_and_what_is_broken_is_none() {
+    fn progress_is_kept_and_a_broken_file_counts_as_none() {
         let (_directory, store) = store();
         assert_eq!(store.progress("a.test"), OrderProgress::default());
         let progress = OrderProgress {

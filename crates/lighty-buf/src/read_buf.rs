@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_up_to_its_limit_and_no_further() {
+    fn buffer_grows_up_to_its_limit_and_no_further() {
         let mut buf = ReadBuf::default();
         assert!(read(&mut buf, b"abcd", 6));
         assert!(read(&mut buf, b"ef", 6));

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_lacks_is_named() {
+    fn missing_parts_of_a_row_are_named() {
         let bare = Directive::bool("server.x", |s: &mut PortSettings, v| s.on = v);
         let table = Table::new().row(bare);
         let want = ["no default", "no doc", "no example", "no since"];

@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_decline_are_left_out() {
+    fn modules_that_decline_are_left_out() {
         let list = ModuleList::new((0..3).map(|_| Rc::new(Sender) as Rc<dyn Module>).collect());
         let part = list.part(Phase::Handle, &Settings::default());
         let calls = std::cell::Cell::new(0);

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fetched_is_told_with_its_host() {
+    fn errors_of_fetches_name_the_cause_and_the_host() {
         let fetcher = Fetcher::in_the_clear();
         let why = |url: &str| {
             let request = Request::get(url).body("").expect("a request");

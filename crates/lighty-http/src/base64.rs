@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_encoder_writes_is_refused() {
+    fn base64_that_no_encoder_writes_is_refused() {
         for bad in ["A", "AAAAA", "Zh", "Zm9=v", "a+b/", "Zg=a"] {
             assert_eq!(decode_url(bad.as_bytes()), None, "{bad}");
         }

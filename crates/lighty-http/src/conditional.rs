@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_matches_nothing() {
+    fn missing_resource_does_not_match_a_star() {
         for (name, outcome) in
             [(Known::IfMatch, PreconditionOutcome::PreconditionFailed), (Known::IfNoneMatch, WHOLE)]
         {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_one_connection_stays_there() {
+    fn fields_of_one_connection_are_not_passed_on() {
         let lines = [
             ("Host", "a"),
             ("connection", "keep-alive, Upgrade"),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         for (value, fault) in [
             ("", HostFault::Empty),
             (":80", HostFault::Empty),

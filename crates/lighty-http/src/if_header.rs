@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_grammar_is_refused() {
+    fn headers_outside_the_grammar_are_refused() {
         for text in [
             "",
             " ",

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_ignored() {
+    fn malformed_ranges_are_ignored() {
         for value in [
             "",
             "bytes",

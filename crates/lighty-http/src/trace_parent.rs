@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_begins_a_trace_anew() {
+    fn malformed_parent_is_not_read() {
         let with = |at: usize, byte: u8| {
             let mut text = SPEC.to_vec();
             text[at] = byte;

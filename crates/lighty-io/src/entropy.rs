@@ -24,7 +24,7 @@ pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn they_differ() {
+    fn random_bytes_differ_each_time() {
         let one = super::random_bytes::<16>().expect("random bytes");
         assert_ne!(one, super::random_bytes::<16>().expect("random bytes"));
     }

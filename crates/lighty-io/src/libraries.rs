@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn this_build_has_its_own_pcre2() {
+    fn build_has_its_own_pcre2() {
         let pcre = &libraries()[0];
         assert!(pcre.version.starts_with("10."), "{pcre:?}");
         // A packager's build links the system's library; the test does not apply then.

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_has_it_until_it_is_let_go() {
+    fn lock_has_one_holder_until_it_is_dropped() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.test.lock");
         let mut first = Lock::take(&path).expect("no error").expect("it is free");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_for_long_loses_it() {
+    fn holder_that_does_not_refresh_its_lock_loses_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.test.lock");
         let mut silent = Lock::take(&path).expect("no error").expect("it is free");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_take_a_stale_one_over_one_gets_it() {
+    fn stale_lock_is_taken_over_by_one_of_many() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.test.lock");
         fs::write(&path, "dead").expect("written");

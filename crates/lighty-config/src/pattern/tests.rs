@@ -4,7 +4,7 @@ use super::*;
 const NOTHING_GOES_BACK: Means = Means { backtracking: None, steps: 0 };
 
 #[test]
-fn what_goes_beyond_linear_time_is_named_at_its_place() {
+fn constructs_beyond_linear_time_are_named_with_their_place() {
     for (pattern, at, what) in [
         ("^/(?!a)", 2..5, "look-ahead"),
         ("(?=a)", 0..3, "look-ahead"),

@@ -638,7 +638,7 @@ fn a_missing_main_file_is_an_error() {
 }
 
 #[test]
-fn what_1_4_accepts_is_accepted_and_remarked_upon() {
+fn lax_spellings_of_1_4_are_accepted_and_some_are_warned_of() {
     let index = |text: &str| {
         let (config, findings, _) = read(&format!("index-file.names = {text}"));
         assert_eq!(findings.error_count(), 0, "{text}");

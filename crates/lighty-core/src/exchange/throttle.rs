@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_given_back() {
+    fn unsent_bytes_are_given_back_to_the_bucket() {
         let bucket = Bucket::per_second(100, 0);
         assert_eq!(bucket.take(u64::MAX, 0), Ok(25_600));
         bucket.give_back(20_000);

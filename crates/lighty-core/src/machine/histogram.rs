@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_merged_is_what_one_would_have_recorded() {
+    fn merged_histograms_equal_one_that_recorded_everything() {
         let (low, high) = ([3, 90, 5_000], [1, 70_000, 20_000_000]);
         let mut sum = of(high);
         sum.merge(&of(low));

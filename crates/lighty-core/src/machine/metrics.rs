@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_series_and_the_others_are_one() {
+    fn series_beyond_the_limit_share_one_series() {
         let names = SeriesNames::default();
         let metrics = Metrics::default();
         for number in 0..SERIES_MAX + 500 {

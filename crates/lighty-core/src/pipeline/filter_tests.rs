@@ -166,7 +166,7 @@ fn many_small_files_leave_turns_to_others() {
 }
 
 #[test]
-fn what_is_shorter_or_longer_than_it_said_is_an_error() {
+fn body_shorter_or_longer_than_its_length_is_an_error() {
     run(|bed| async move {
         for says in [3, 5] {
             let body = slow(b"slow", Some(says)).0.filtered(upper(true), &bed.engine);
@@ -181,7 +181,7 @@ fn what_is_shorter_or_longer_than_it_said_is_an_error() {
 }
 
 #[test]
-fn nothing_is_made_that_nobody_asks_for() {
+fn filtered_body_polls_its_source_only_when_it_is_polled() {
     run(|bed| async move {
         let (body, polls) = slow(b"slow", None);
         let mut stream = body.filtered(upper(true), &bed.engine).into_stream();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_after_a_kept_file_is_not_taken_for_it() {
+    fn new_file_with_the_inode_of_a_removed_one_is_not_protected() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         let made = |name: &str| {

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn paths_not_plainly_beneath_a_root_are_refused() {
         for named in [
             "",
             "/",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_server_is_taken_out() {
+    fn fields_addressed_to_the_server_are_taken_out() {
         let mut fields = Fields::new();
         let names = ["x-sendfile", "X-A", "X-Lighttpd-KBytes-per-second", "X-LIGHTTPD-send-file"];
         let orders = names.map(|name| is_order(name.as_bytes()));

@@ -192,7 +192,7 @@ fn forwarded_is_believed_as_far_as_proxies_are_trusted() {
 }
 
 #[test]
-fn what_the_outermost_trusted_proxy_saw() {
+fn outermost_trusted_proxy_states_protocol_and_host() {
     let lines =
         ["for=6.6.6.6;proto=evil", "for=1.2.3.4;proto=https;host=a, for=10.0.0.2;proto=http"];
     let fields = fields(Known::Forwarded, &lines);
@@ -276,7 +276,7 @@ fn proxies_append() {
 proptest! {
     /// Written entries can be read from the right, whatever a client wrote to the left.
     #[test]
-    fn what_is_written_is_read_behind_anything(
+    fn appended_elements_are_read_behind_any_client_text(
         junk in "[ -~]{0,20}",
         hosts in proptest::collection::vec("[ -~\t]{0,8}", 1..4),
         v6 in any::<u128>(),

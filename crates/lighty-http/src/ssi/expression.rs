@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds() {
+    fn true_expressions_are_judged_true() {
         for text in [
             "a",
             "0",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold() {
+    fn false_expressions_are_judged_false() {
         for text in
             ["", "  ", "$nope", "''", "!a", "!a = b", "a = b", "a && ''", "'' || ''", "b < a"]
         {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing() {
+    fn malformed_expressions_are_refused_at_their_place() {
         for (text, at) in [
             ("(", 1),
             ("(a", 2),

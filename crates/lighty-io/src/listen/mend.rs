@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_ours_alone_is_not_bound_again() {
+    async fn inherited_and_unix_sockets_are_not_bound_again() {
         let (mut passed, _) = bound();
         passed.origin = SocketOrigin::Inherited;
         assert!(passed.into_listener().expect("listener").rebind_spec().is_none());

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else_is() {
+    fn only_directories_of_killed_processes_are_removed() {
         let parent = tempfile::tempdir().expect("a directory");
         let living = PrivateDir::create_in(parent.path(), "x").expect("a directory");
         let make = |name: &str, mode: u32, file: &str| {

@@ -26,7 +26,7 @@ fn a_unix_socket_has_the_mode_that_was_asked_for() {
 }
 
 #[test]
-fn what_is_in_use_or_no_socket_stays() {
+fn socket_in_use_and_other_file_are_not_replaced() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("s");
     let first = socket(&path).listen().expect("listening");

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn bad_listen_addresses_get_specific_errors() {
         let bad = |text: &str| BindSpecError::BadAddress(text.to_owned());
         let table = [
             ("", BindSpecError::Empty),

@@ -62,7 +62,7 @@ fn a_line_arrives_without_a_flush_also_after_a_rest() {
 }
 
 #[test]
-fn what_was_logged_before_a_rotation_stays_in_the_old_file() {
+fn lines_logged_before_a_rotation_stay_in_the_old_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
     let writer = open(&path);

@@ -29,7 +29,7 @@ fn more_groups_than_are_announced_do_no_harm() {
 }
 
 #[test]
-fn what_is_no_pattern_is_refused_where_it_is_wrong() {
+fn malformed_pattern_is_refused_with_its_place() {
     let bad = Pattern::compile("a(?=b", true).unwrap_err();
     assert!(bad.at == 5 && bad.message.contains("parenthesis"), "{bad:?}");
 }

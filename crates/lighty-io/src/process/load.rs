@@ -9,7 +9,7 @@ pub fn load_average() -> f64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_a_sensible_number() {
+    fn load_average_is_a_sensible_number() {
         let reference = std::fs::read_to_string("/proc/loadavg").expect("procfs");
         let reference: f64 =
             reference.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_something() {
+    fn usage_of_the_own_process_is_plausible() {
         let usage = usage();
         assert!(usage.resident_bytes > 100_000 && usage.virtual_bytes > usage.resident_bytes);
         assert!(usage.threads > 0 && usage.fds_open > 2, "{usage:?}");

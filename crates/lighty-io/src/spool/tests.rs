@@ -84,7 +84,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn what_goes_in_comes_out_and_leaves_no_name() {
+async fn spool_returns_its_bytes_and_leaves_no_name() {
     let dir = tempfile::tempdir().expect("tempdir");
     let mut spool = spool(&[dir.path()], u64::MAX);
     assert!(spool.take(10).is_none());
@@ -227,7 +227,7 @@ async fn an_abandoned_write_costs_no_byte_written_later() {
 }
 
 #[test]
-fn where_a_file_needs_a_name_it_has_it_for_a_moment() {
+fn file_created_under_a_name_is_unlinked_at_once() {
     let dir = tempfile::tempdir().expect("tempdir");
     let file = anonymous::create_and_unlink(dir.path()).expect("created");
     assert_eq!(names_in(dir.path()), 0);

@@ -124,7 +124,7 @@ async fn grow_old() {
 }
 
 #[test]
-fn what_is_known_is_given_without_asking_the_disk_and_nothing_else() {
+fn known_entries_alone_are_returned_without_disk_access() {
     simple(|bed| async move {
         bed.write("a", "1");
         grow_old().await;
@@ -478,7 +478,7 @@ fn inotify_sees_changes_of_a_directory_itself() {
 }
 
 #[test]
-fn what_inotify_cannot_see_is_looked_at_each_second() {
+fn changes_that_inotify_misses_are_seen_within_a_second() {
     inotify(|bed| async move {
         bed.write("releases/1/f", "one");
         bed.write("releases/2/f", "two");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_made_is_tried_again_and_so_after_a_panic() {
+    async fn state_is_made_again_after_a_failure_or_a_panic() {
         let mut tries = 0;
         let actor = BlockingActor::start("actor", move || {
             tries += 1;

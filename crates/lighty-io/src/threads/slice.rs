@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_granted_and_not_inherited() {
+    fn time_slice_is_granted_and_not_inherited() {
         let usual = slices(None).0;
         let (own, child) = slices(Some(LOOP_SLICE));
         // Zero: the kernel does not support slices for such threads.
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_about_the_thread_changes() {
+    fn time_slice_leaves_policy_and_niceness_alone() {
         let thread = std::thread::spawn(|| {
             rustix::process::nice(3).expect("nicer");
             let before = attributes().expect("attributes");

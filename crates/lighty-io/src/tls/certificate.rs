@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_none() {
+    fn broken_certificates_cause_no_panic() {
         let der = certificate(&[(DnType::CommonName, "a")]);
         for end in 0..der.len() {
             // The certificate ends with its signature, which is not parsed.

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_key_is_named() {
+    fn fault_of_a_key_is_described() {
         let id = |bytes: &[u8]| value(IDENTIFIER, &[bytes]);
         let small = rsa_key(&[&[0][..], &[0xff; 128]].concat());
         let of_rsa = id(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1]);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_none() {
+    fn truncated_hello_is_none_and_a_changed_one_no_panic() {
         let whole = hello(0x0303, &[VERSIONS, NAME].concat(), 255);
         for end in 0..whole.len() {
             assert_eq!(ReceivedHello::read(&whole[..end]), None, "{end}");

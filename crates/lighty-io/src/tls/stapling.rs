@@ -146,7 +146,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_no_client_could_use_is_refused() {
+    fn unusable_ocsp_responses_are_refused() {
         let revoked = response(&[1], 0xa1, "20260101000000Z", "20260108000000Z");
         assert!(Staple::read(&revoked).is_err_and(|why| why == StapleError::NotGood));
         let try_later = value(SEQUENCE, &value(ENUMERATED, &[3]));

@@ -201,7 +201,7 @@ async fn every_suite_carries_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn what_follows_the_handshake_at_once_is_not_lost() {
+async fn bytes_right_behind_the_handshake_are_not_lost() {
     let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = Arc::new(site.client(None, None));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_meets_a_closed_connection_was_not_read() {
+    async fn bytes_sent_to_a_closed_connection_went_unread() {
         let (ours, peer) = used_pair().await;
         drop(peer);
         write(&ours).await;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_is_known_by_its_confirmation() {
+    async fn acknowledged_bytes_count_as_read() {
         let (ours, mut peer) = used_pair().await;
         write(&ours).await;
         peer.read_exact(&mut [0; REQUEST.len()]).expect("read");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_lay_in_the_queue_may_have_been_read() {
+    async fn bytes_left_in_the_queue_may_have_been_read() {
         let (ours, mut peer) = used_pair().await;
         write(&ours).await;
         peer.shutdown(Shutdown::Both).expect("shutdown");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_closed_one_half_may_read_yet() {
+    async fn half_closed_peer_may_still_read() {
         let (ours, peer) = used_pair().await;
         peer.shutdown(Shutdown::Write).expect("shutdown");
         write(&ours).await;

@@ -92,7 +92,7 @@ fn all_backends_deliver() {
 }
 
 #[test]
-fn what_is_forbidden_is_done_another_way() {
+fn forbidden_system_calls_have_a_fallback() {
     let news = || syscall_fallback::take_warnings().collect::<Vec<_>>();
     for (call, name) in [
         (libc::SYS_memfd_create, "memfd_create"),

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_is_refused() {
+    fn malformed_parts_are_refused() {
         for text in [
             "/a",
             "/a ",

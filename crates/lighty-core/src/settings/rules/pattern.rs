@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_engine_is_there_for_is_refused() {
+    fn patterns_that_no_engine_compiles_are_refused() {
         for bad in ["(?=x)", r"(a)\1", "(", "a{1000}{1000}{1000}"] {
             assert!(compile(bad, Keep::Always).is_err(), "{bad}");
         }

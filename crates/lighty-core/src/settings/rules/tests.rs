@@ -134,7 +134,7 @@ fn the_first_match_wins_and_an_empty_replacement_keeps() {
 }
 
 #[test]
-fn what_means_nothing_is_said_and_inserts_nothing() {
+fn unknown_placeholders_are_warned_of_and_insert_nothing() {
     for odd in ["${url.bogus}", "${xx:1}", "${}", "%{123}", "${esc:}", "${1"] {
         let (config, findings) = configured(&format!("url.r = ( \"a(.)\" => \"/{odd}\" )"));
         if odd == "${1" {
@@ -178,7 +178,7 @@ fn many_rules_keep_their_order() {
 }
 
 #[test]
-fn there_are_only_so_many_rules() {
+fn number_of_rules_is_limited() {
     let list = |count| vec!["\"a\" => \"b\""; count].join(",");
     // Patterns of a map may repeat only with equal values; these are equal.
     let (config, findings) = configured(&format!("url.r = ( {} )", list(3)));

@@ -362,7 +362,7 @@ async fn n_look_ups_at_once_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_is_no_name_is_said_to_be_none() {
+async fn invalid_name_is_reported_as_a_bad_name() {
     let resolver = Resolver::new(ResolveOptions::default());
     let long = "x".repeat(64) + ".test";
     let error = resolver.lookup(&host(&long)).await.expect_err("label of 64");

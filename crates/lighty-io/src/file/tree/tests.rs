@@ -199,7 +199,7 @@ fn trees_are_copied_as_a_whole() {
 }
 
 #[test]
-fn what_is_cancelled_leaves_nothing() {
+fn cancelled_copy_and_removal_change_nothing() {
     let place = TestTree::new();
     place.write("t/a", "A");
     place.write("old/x", "X");
@@ -233,7 +233,7 @@ fn a_move_replaces_whatever_is_there() {
 }
 
 #[test]
-fn nothing_takes_its_own_place_whatever_it_is_called() {
+fn source_and_destination_may_not_overlap_by_any_name() {
     for plain in [false, true] {
         let place = TestTree::with(plain);
         place.write("col/f", "F");
@@ -307,7 +307,7 @@ fn depth_has_a_limit() {
 }
 
 #[test]
-fn what_is_not_held_is_swept() {
+fn staged_entries_without_a_holder_are_swept() {
     let place = TestTree::new();
     place.write("s/.lighty-dav-0/half", "x");
     place.write("s/.lighty-dav-1", "x");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_in_the_background_is_not_waited_for() {
+    fn background_process_is_not_waited_for() {
         let begun = Instant::now();
         let (done, _) = run("sleep 60 & printf done", 10, 60_000);
         assert_eq!(done.unwrap().0, b"done");

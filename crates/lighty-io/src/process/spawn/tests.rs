@@ -67,7 +67,7 @@ async fn an_exit_code_and_a_signal_are_distinguished() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_named() {
+async fn error_of_a_failed_start_names_the_program() {
     let error = Child::spawn(Program::new("/no/such/program")).await.expect_err("missing");
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert!(error.to_string().contains("/no/such/program"), "{error}");
@@ -145,7 +145,7 @@ async fn a_child_that_never_stops_writing_delays_no_other_task() {
 }
 
 #[tokio::test]
-async fn nothing_of_ours_is_open_in_a_child() {
+async fn child_inherits_no_descriptor_of_the_server() {
     // A descriptor without the close-on-exec mark.
     let open = std::fs::File::open("/").expect("open");
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).expect("unmark");

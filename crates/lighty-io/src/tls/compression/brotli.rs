@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compressed_is_what_it_was() {
+    fn compressed_text_is_decompressed_unchanged() {
         let text = include_bytes!("brotli.rs").repeat(3);
         let small = Brotli.compress(text.clone(), CompressionLevel::Interactive);
         let small = small.expect("compressed");

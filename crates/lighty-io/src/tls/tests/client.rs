@@ -173,7 +173,7 @@ async fn an_own_certificate_is_shown_to_who_asks() {
 }
 
 #[tokio::test]
-async fn who_speaks_something_else_or_goes_is_named() {
+async fn failed_handshake_names_the_fault_of_the_server() {
     let site = TestPki::new();
     let client = site.client_policy(&site.trusting("a.test"));
     let (server, mut ours) = pair().await;
@@ -235,7 +235,7 @@ async fn the_end_of_an_idle_connection_is_seen() {
 }
 
 #[tokio::test]
-async fn what_meets_a_closed_connection_was_not_read() {
+async fn bytes_sent_to_a_closed_connection_went_unread() {
     let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = site.client_policy(&site.trusting("a.test"));

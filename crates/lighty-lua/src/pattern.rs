@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_too_often_ends() {
+    fn search_that_backtracks_too_often_is_ended() {
         let text = [b'a'; 30_000];
         assert_eq!(find(&text, b".-.-.-.-b", 0).0, Err(Flaw::TooComplex));
         assert_eq!(find(&text, b"(.*)(.*)(.*)(.*)b", 0).0, Err(Flaw::TooComplex));

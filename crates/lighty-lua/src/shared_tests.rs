@@ -24,7 +24,7 @@ fn entries_live_as_long_as_they_may() {
 }
 
 #[test]
-fn what_was_used_last_stays_when_it_is_full() {
+fn recently_used_entries_stay_in_a_full_dictionary() {
     let entry = ENTRY_BYTES + 2;
     let dictionary = Dictionary::new(3 * entry);
     for key in [b"a", b"b", b"c"] {
@@ -116,7 +116,7 @@ fn threads_count_together() {
 }
 
 #[test]
-fn scripts_have_it_as_nginx_gives_it() {
+fn dictionary_has_the_methods_of_nginx() {
     let lua = Lua::new();
     let dictionary = Arc::new(Dictionary::new(10_000));
     let table = table(&lua, [("d", &dictionary)]).expect("the table");

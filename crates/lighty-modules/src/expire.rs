@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_lives_no_longer() {
+    fn expired_response_has_a_max_age_of_zero() {
         let term = Term { since_change: true, seconds: 100 };
         assert_eq!(term.max_age(1000, Some(950)), Some(50));
         assert_eq!(term.max_age(1000, Some(10)), Some(0));

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_taken_out() {
+    fn terminal_control_characters_are_replaced() {
         assert_eq!(plain("a\u{1b}[2J\u{7}\u{9b}b\n"), "a?[2J??b?");
         assert_eq!(plain("x\u{202e}txt\u{2066}"), "x?txt?");
         assert_eq!(plain("häuser 宽"), "häuser 宽");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_found_under_a_path() {
+fn only_a_regular_file_with_a_plain_name_is_found() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("f");
     std::fs::write(&file, "x").expect("written");

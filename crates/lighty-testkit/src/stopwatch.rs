@@ -77,7 +77,7 @@ mod tests {
     use crate::wait_until;
 
     #[test]
-    fn who_waits_for_a_processor_is_known() {
+    fn wait_for_a_processor_is_measured() {
         if waited_of(Path::new("/proc/thread-self")).is_none() {
             return;
         }

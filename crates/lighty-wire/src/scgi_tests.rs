@@ -67,7 +67,7 @@ fn the_first_variables_cannot_be_replaced() {
 }
 
 #[test]
-fn what_would_shift_the_pairs_is_refused() {
+fn names_and_values_that_would_shift_the_pairs_are_refused() {
     assert_eq!(write(0, &[(b"A\0B", b"c")]), Err(ScgiFault::Nul));
     assert_eq!(write(0, &[(b"A", b"c\0"), (b"B", b"")]), Err(ScgiFault::Nul));
     assert_eq!(write(0, &[(b"", b"c")]), Err(ScgiFault::Name));
@@ -97,7 +97,7 @@ fn variables_have_a_limit() {
 }
 
 #[test]
-fn what_is_not_scgi_is_refused() {
+fn malformed_requests_are_refused() {
     let start = "CONTENT_LENGTH\x000\0SCGI\x001\0";
     for (fault, input) in [
         (ScgiFault::Netstring, "GET / HTTP/1.1\r\n".into()),
@@ -126,7 +126,7 @@ fn what_is_not_scgi_is_refused() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(
+    fn written_request_is_read(
         content_length: u64,
         pairs in proptest::collection::btree_map("[A-Z_]{1,12}", "[ -~\n]{0,40}", 0..12),
     ) {

@@ -53,7 +53,7 @@ fn a_packet_is_written_byte_for_byte() {
 }
 
 #[test]
-fn what_a_packet_can_hold() {
+fn packet_holds_variables_up_to_its_limit() {
     // Two lengths, and the name.
     let value = vec![b'v'; VARS_BYTES_MAX - 5 + 1];
     let fits = write(Modifiers::default(), &[(b"N", &value[1..])]).expect("fits");
@@ -99,7 +99,7 @@ fn texts_longer_than_their_packet_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(
+    fn written_packet_is_read(
         pairs in proptest::collection::vec((any_text(), any_text()), 0..12),
         first: u8,
         second: u8,

@@ -248,7 +248,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
 }
 
 #[test]
-fn what_is_dangerous_is_withheld() {
+fn dangerous_functions_are_withheld_from_scripts() {
     for gone in [
         "debug.sethook",
         "debug.getmetatable",

@@ -18,7 +18,7 @@ fn eval_error(script: &str) -> String {
 }
 
 #[test]
-fn what_is_read_is_written_as_it_was() {
+fn decoded_json_is_encoded_as_it_was() {
     for text in [
         "null",
         "true",
@@ -85,7 +85,7 @@ fn values_are_written() {
 }
 
 #[test]
-fn what_cannot_be_read_says_where() {
+fn json_errors_say_where_the_text_is_wrong() {
     for (text, expected) in [
         ("", "the text ends too soon at byte 1"),
         ("[1,]", "unexpected character at byte 4"),
@@ -115,7 +115,7 @@ fn what_cannot_be_read_says_where() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn values_without_a_json_form_are_refused() {
     for (script, expected) in [
         ("json.encode(print)", "a function cannot be written"),
         ("json.encode({[true]=1})", "a boolean cannot be a key"),

@@ -113,7 +113,7 @@ fn as_many_pairs_and_words_as_the_limits_say_are_taken_and_no_more() {
 
 /// Encoded bytes are decoded to the same bytes.
 #[test]
-fn what_is_encoded_is_decoded_again() {
+fn decoding_reverses_encoding() {
     let bytes: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
     let pairs: [(Transform, Transform); 6] = [
         (encoding::base64_encode, encoding::base64_decode),

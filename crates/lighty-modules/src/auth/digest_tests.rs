@@ -80,7 +80,7 @@ fn names_come_in_three_forms() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused() {
+fn malformed_credentials_are_refused() {
     for (from, to) in [
         ("nc=00000001", "nc=1"),
         ("nc=00000001", "nc=0000000g"),
@@ -109,12 +109,12 @@ fn what_is_not_well_formed_is_refused() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn parser_does_not_panic_on_random_bytes(text in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = DigestCredentials::parse(&text);
     }
 
     #[test]
-    fn nothing_like_it_makes_it_panic(at in 0..SHA256.len(), byte in any::<u8>()) {
+    fn parser_does_not_panic_on_a_changed_byte(at in 0..SHA256.len(), byte in any::<u8>()) {
         let mut text = SHA256.as_bytes().to_vec();
         text[at] = byte;
         let _ = DigestCredentials::parse(&text);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_cannot_be_used_again() {
+    fn forgotten_nonce_cannot_be_used_again() {
         let nonces = Nonces::new([3; 32], 0);
         let made: Vec<String> =
             (0..=USED_MAX as u64).map(|n| nonces.make("", "r", 1000 + n / 64)).collect();

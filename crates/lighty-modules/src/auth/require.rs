@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_required_is_refused() {
+    fn invalid_requirements_are_refused() {
         for bad in ["", "valid-users", "user=", "group", "host", "host="] {
             assert!(required(bad).is_err(), "{bad}");
         }

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_leaves_no_job_behind() {
+    fn client_that_gives_up_leaves_no_job_behind() {
         let bed = Bed::new();
         let first = bed.enter(2, address(1), "first");
         let second = bed.enter(2, address(1), "second");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_job_gives_comes_back_and_a_panic_does_not() {
+    async fn job_returns_its_result_or_none_after_a_panic() {
         let turns = Turns::default();
         assert_eq!(turns.run(1, None, || 7).await, Some(7));
         assert_eq!(turns.run(1, None, || -> u8 { panic!("as the test wants it") }).await, None);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_ages() {
+    fn verified_password_expires_by_age_and_by_change() {
         let cache = Verified::new([7; 32]);
         let key = cache.key(&[b"file", b"kim", b"secret"]);
         assert_ne!(key, cache.key(&[b"file", b"kimsecret", b""]));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow() {
+    fn cache_has_a_maximum_number_of_entries() {
         let cache = Verified::new([7; 32]);
         let keys: Vec<Key> =
             (0..=ENTRIES_MAX).map(|n| cache.key(&[b"", b"", &n.to_be_bytes()])).collect();

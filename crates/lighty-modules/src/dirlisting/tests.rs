@@ -378,7 +378,7 @@ fn a_cached_listing_is_reused_for_its_age() {
 }
 
 #[test]
-fn what_the_page_is_made_of_can_be_replaced() {
+fn style_script_and_encoding_of_the_page_can_be_replaced() {
     let dir = tree(&[b"a.tar~", b"b"]);
     let config = "dir-listing.external-css = \"https://cdn.example/l.css\"\n\
                   dir-listing.external-js = \"/l.js\"\n\

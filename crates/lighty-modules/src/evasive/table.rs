@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_many_keys() {
+    fn number_of_keys_is_limited() {
         let mut keys = Keys::new(3);
         for key in 0..3 {
             assert_eq!(*keys.entry(key, 0, |_| false, || key), key);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_let_in() {
+    fn number_of_holders_of_a_key_is_limited() {
         let crowd = Arc::new(KeyTable::new(2));
         let first = KeyTable::enter(&crowd, 1);
         let second = KeyTable::enter(&crowd, 1);

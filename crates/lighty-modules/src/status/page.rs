@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_say_is_text() {
+    fn client_text_is_escaped_in_the_page() {
         let connection = ConnectionReport {
             number: 0,
             doing: ConnState::Handler,

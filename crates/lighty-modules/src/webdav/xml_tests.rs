@@ -83,7 +83,7 @@ fn encodings_are_recognised_by_their_byte_order_marks() {
 }
 
 #[test]
-fn what_grows_or_is_malformed_is_refused() {
+fn malformed_or_expanding_documents_are_refused() {
     for text in [
         "",
         " ",
@@ -152,7 +152,7 @@ fn limits_hold_at_their_edge() {
 
 proptest::proptest! {
     #[test]
-    fn whatever_comes_is_read_or_refused(text in "(<|</|/>|>|a|b:|xmlns|='|'| |&|;|<!--|-->|]]>|\\PC){0,40}") {
+    fn any_text_is_read_or_refused(text in "(<|</|/>|>|a|b:|xmlns|='|'| |&|;|<!--|-->|]]>|\\PC){0,40}") {
         if let Ok(document) = read(&text) {
             let alone = document.standalone(&document.root);
             let again = read(&alone).expect("what was written can be read");

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_said() {
+    fn runs_too_short_or_empty_are_not_compared() {
         // The first and the last part are left out.
         for (parts, tells) in [(PARTS_MIN + 2, true), (PARTS_MIN + 1, false), (0, false)] {
             let mut short = run("short", 10, 100, 1);
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_run_wrote_is_none() {
+    fn malformed_record_of_a_run_is_none() {
         use serde_json::json;
         let of = |interval_s: f64, count: u64, times: usize| {
             let parts = vec![json!([count, count, [[10, count]]]); times];

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_slower_than_all_responses() {
+    fn failed_requests_count_as_slower_than_all_responses() {
         let (right, hung) = ([2_000; 50], [1_000_000; 50]);
         expect(quantiles(&right, &hung, 0.5), 2_000.0, false);
         expect(quantiles(&right, &hung, 0.51), 1_000_000.0, true);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_warms_up_is_not_of_the_number() {
+    fn warm_up_requests_do_not_count_toward_the_number() {
         const WARM_UP: Duration = Duration::from_secs(1);
         let count = |rate: Option<f64>| {
             let clock = Clock::manual(0);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_as_what_it_is_at_least() {
+    fn failures_give_lower_bounds_in_the_report() {
         let mut tally = Tally::default();
         (0..50).for_each(|_| tally.end(0, 2000));
         (0..25).for_each(|_| tally.fail(LoadFailure::Timeout, 0, 1_000_000));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_at_once_waits_for_nothing() {
+    fn refused_connections_have_no_times_in_the_report() {
         let mut tally = Tally::default();
         (0..3).for_each(|_| tally.fail(LoadFailure::Refused, 0, 90));
         let (text, value) = printed(&tally);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_too_long_is_told() {
+    async fn wait_beyond_its_limit_is_ended() {
         let watches = Watches::default();
         let watch = watches.add();
         watch.begin(1_000);

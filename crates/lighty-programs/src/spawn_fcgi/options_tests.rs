@@ -46,7 +46,7 @@ fn options_are_read_as_getopt_reads_them() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_options_are_named() {
     let table = [
         ("-p 1", "no FastCGI application given"),
         ("-f prog", "no socket given (use either -p or -s)"),

@@ -142,7 +142,7 @@ fn over_a_network_the_order_is_sure_after_a_while() {
 }
 
 #[test]
-fn what_leaves_without_a_response_waits_no_longer() {
+fn request_that_leaves_without_a_response_waits_no_longer() {
     let queue = queue();
     let _one = held(&queue);
     let (first, second) = (stand(&queue), stand(&queue));
@@ -153,7 +153,7 @@ fn what_leaves_without_a_response_waits_no_longer() {
 }
 
 #[test]
-fn what_is_to_be_ended_is_forgotten_when_no_request_waits() {
+fn surplus_is_forgotten_when_no_request_waits() {
     let queue = queue();
     let _one = held(&queue);
     assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
@@ -165,7 +165,7 @@ fn what_is_to_be_ended_is_forgotten_when_no_request_waits() {
 
 /// A process that was freed for the connection in line need not be freed twice.
 #[test]
-fn one_connection_is_closed_for_each_in_the_line() {
+fn one_connection_is_closed_for_each_waiting_request() {
     let queue = limited(2);
     let (first, _second) = (held(&queue), held(&queue));
     let _waits = stand(&queue);
@@ -176,7 +176,7 @@ fn one_connection_is_closed_for_each_in_the_line() {
 
 /// Many connections to a backend that accepts all: all of them are kept after one round.
 #[test]
-fn nothing_is_closed_where_all_are_accepted() {
+fn no_connection_is_closed_where_all_are_accepted() {
     let queue = queue();
     let mut standing: Vec<_> = (0..300).map(|_| stand(&queue)).collect();
     for one in &mut standing {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_ends_with_the_last_ear() {
+    async fn wait_ends_with_the_last_live_listener() {
         let live_listeners = LiveListeners::default();
         let (one, two) = (live_listeners.guard(), live_listeners.guard());
         let mut ends = Box::pin(live_listeners.ends());

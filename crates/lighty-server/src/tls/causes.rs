@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted_and_said_a_minute_later() {
+    fn causes_beyond_the_limit_are_counted_and_logged_a_minute_later() {
         let causes = Causes::default();
         let meet = |number: usize, now_s| causes.meet(&format!("k{number}"), now_s).is_some();
         assert!((0..KINDS_MAX).all(|number| meet(number, 0)));

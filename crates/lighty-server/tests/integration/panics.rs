@@ -356,7 +356,7 @@ fn tasks_that_others_depend_on_begin_again() {
 }
 
 #[test]
-fn who_is_accepted_goes_on_being_accepted() {
+fn connections_are_still_accepted_after_panics() {
     let mut server = Drilled::start("accept=4,load=1,log=1,desk=1", "server.max-worker = 1\n");
     for _ in 0..4 {
         assert_eq!(server.get("/a.txt"), None, "its accept panics");
@@ -506,7 +506,7 @@ fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
 }
 
 #[test]
-fn where_no_thread_can_be_had_requests_say_so_and_files_go_on() {
+fn lookups_get_503_and_files_are_served_without_threads() {
     let settings = "server.max-worker = 1\nuserdir.path = \"public_html\"\n\
                     server.stat-cache-engine = \"inotify\"\n";
     let mut server = Drilled::start("", settings);

@@ -138,7 +138,7 @@ fn all_facts_arrive() {
 }
 
 #[test]
-fn only_the_body_speaks_of_its_length() {
+fn content_length_comes_from_the_body_alone() {
     let lines = [
         ("Content-Length", "7"),
         ("content-length", "8"),
@@ -180,7 +180,7 @@ fn a_head_fits_into_a_packet_or_is_refused() {
 }
 
 #[test]
-fn nothing_is_smuggled_in_text() {
+fn control_bytes_in_text_are_refused() {
     for bad in [&b"a\r\nX: y"[..], b"\0", b"\n"] {
         for request in [
             AjpRequest { path: bad, ..sample() },
@@ -213,7 +213,7 @@ fn a_conversation_of_packets() {
 }
 
 #[test]
-fn what_a_server_must_not_send() {
+fn malformed_request_packets_are_refused() {
     let refuse = |wire: &[u8], fault| {
         assert_eq!(decode(wire, PacketSize::DEFAULT).1, Some(fault), "{wire:?}");
     };
@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_request_is_decoded(
         method in "(GET|POST|PATCH|LOCK|X-[A-Z]{1,5})",
         path in "/[!-~]{0,30}",
         query in proptest::option::of("[!-~]{0,30}"),

@@ -316,7 +316,7 @@ fn lengths_agree() {
 }
 
 #[test]
-fn what_concerns_the_connection_is_dropped() {
+fn connection_fields_are_dropped() {
     let fields = b"\0\x11Transfer-Encoding\0\0\x07chunked\0\0\x0aConnection\0\0\x05close\0\
                    \xA0\x0A\0\x03404\0\0\x03X-A\0\0\x01b\0";
     let seen = decode(&headers(4, fields));
@@ -340,7 +340,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_response_is_decoded(
         status in 200_u16..=999,
         reason in "[ -~]{0,12}",
         lines in proptest::collection::vec(("X-[A-Za-z-]{1,8}|Location|SET-COOKIE", "([!-~]([ -~]{0,8}[!-~])?)?"), 0..8),

@@ -206,7 +206,7 @@ fn chunks_go_before_a_length() {
 }
 
 #[test]
-fn what_is_not_a_field_is_refused() {
+fn malformed_fields_are_refused() {
     refuse(CgiFault::NoColon, &["X\n\n", "X: y\nwords\n\n", "\x7fELF\n\n"]);
     refuse(CgiFault::FieldName, &[": y\n\n", "X\0: y\n\n", "a b: c\n\n", "X\r: y\n\n"]);
     refuse(CgiFault::ObsoleteFolding, &[" X: y\n\n", "X: y\n z\n\n", "X: y\n\tz: a\n\n"]);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_behind_the_announced_end_is_dropped() {
+    fn bytes_behind_the_announced_end_are_dropped() {
         let mut left = Left::Length(3);
         assert_eq!(left.take(b"ab"), Ok((2, 0..2)));
         assert!(!left.is_nothing() && !left.is_whole());

@@ -73,7 +73,7 @@ fn full(fields: &Fields) -> Params<'_> {
 }
 
 #[test]
-fn everything_in_order() {
+fn complete_request_gives_all_variables_in_order() {
     let fields = fields(&[("Host", "example.org:8443"), ("content-type", "text/plain")]);
     let expected = [
         ("SERVER_SOFTWARE", "lighty"),
@@ -108,7 +108,7 @@ fn everything_in_order() {
 }
 
 #[test]
-fn what_is_not_so_is_not_said() {
+fn absent_facts_have_no_variables() {
     let fields = Fields::new();
     let names = |params: &Params<'_>| -> Vec<String> {
         collect(params).into_iter().map(|(name, _)| name).collect()
@@ -167,7 +167,7 @@ fn repeated_fields_are_joined_where_the_first_stands() {
 }
 
 #[test]
-fn what_is_neither_letter_nor_digit_is_an_underscore() {
+fn punctuation_in_a_name_becomes_an_underscore() {
     let odd = ["X_Foo", "X.Foo", "X+foo", "x~foo", "X'Foo", "X`Foo", "X#foo", "X!Foo"];
     for name in odd {
         assert_odd(&[(name, "v"), ("Y", "1")], &[("HTTP_X_FOO", "v"), ("HTTP_Y", "1")]);
@@ -195,7 +195,7 @@ fn names_that_become_the_same_variable_do_not_reach_a_program() {
 }
 
 #[test]
-fn those_that_collide_are_counted_and_named() {
+fn colliding_names_are_counted_and_named() {
     let fields = fields(&[("X-A", "1"), ("x_a", "2"), ("X.a", "3"), ("x_a", "4"), ("X_b", "5")]);
     let params = Params::new(&fields);
     assert_eq!(params.for_each(|_, _| {}), 3);

@@ -136,7 +136,7 @@ fn a_body_that_is_given_up_half_way_is_skipped() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_to_be_refused() {
+fn multiplexing_and_unknown_roles_are_refused() {
     let second = decode(&[begin(1), begin(2)].concat());
     let refusal = FastcgiRequestEvent::Refuse(2, ProtocolStatus::CantMultiplex);
     assert_eq!(second.heard, [begun(), Heard::Other(refusal)]);

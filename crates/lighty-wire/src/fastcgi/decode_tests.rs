@@ -226,7 +226,7 @@ fn an_unknown_type_is_reported() {
 }
 
 #[test]
-fn what_is_not_for_us_is_refused() {
+fn malformed_and_misdirected_records_are_refused() {
     for version in [0, 2, 255, b'H'] {
         let mut input = record(6, 1, b"x", 0);
         input[0] = version;
@@ -274,7 +274,7 @@ fn every_truncation_is_noticed() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(
+    fn written_response_is_read(
         pieces in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 1..300), any::<u8>()), 0..12),
         app_status: u32,
         step in 1_usize..40,

@@ -171,7 +171,7 @@ fn an_abort_is_understood() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(
+    fn written_request_is_read(
         authorizer: bool,
         keep_conn: bool,
         pairs in proptest::collection::vec((any_text(), any_text()), 0..20),

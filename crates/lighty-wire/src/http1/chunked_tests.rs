@@ -299,7 +299,7 @@ fn heads_of_chunks() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_chunks_are_decoded(
         chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
     ) {
         let mut wire = Vec::new();

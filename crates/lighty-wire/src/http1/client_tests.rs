@@ -88,7 +88,7 @@ fn host_may_be_unknown() {
 }
 
 #[test]
-fn what_the_line_states_is_stated_once() {
+fn fields_stated_by_the_request_line_are_sent_once() {
     let line = RequestLine { framing: BodyFraming::Length(0), ..LINE };
     let fields =
         [("HOST", "b"), ("content-length", "7"), ("Transfer-encoding", "chunked"), ("Via", "c")];
@@ -159,7 +159,7 @@ fn relay(text: &[u8]) -> (RequestHead, RequestHead) {
 
 proptest! {
     #[test]
-    fn what_a_client_asks_reaches_the_backend(
+    fn client_request_reaches_the_backend_unchanged(
         method in "(GET|HEAD|PUT|DELETE|X-Y)",
         target in "(/|http://b[.]example:81/)[a-z./%&=?+~-]{0,20}",
         minor in 0..2_u8,

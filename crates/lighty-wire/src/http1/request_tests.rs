@@ -18,7 +18,7 @@ fn parse(head: &str) -> RequestHead {
 }
 
 #[test]
-fn everything_has_its_place() {
+fn parts_of_a_request_head_are_found() {
     let head = parse(
         "PUT /a/../b%41?c=d HTTP/1.1\r\nhOST: Example.ORG:8080\r\nContent-Length: 12\r\n\
          Expect: 100-Continue\r\nConnection: Upgrade, x\r\nUpgrade: y\r\nX-Z:  1 \r\n\r\n",

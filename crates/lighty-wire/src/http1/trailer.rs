@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_message_is_no_trailer() {
+    fn fields_that_steer_a_message_are_refused_as_trailers() {
         for name in [
             "Content-Length",
             "transfer-encoding",
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_only_at_the_end_is_one() {
+    fn fields_known_only_at_the_end_are_allowed_as_trailers() {
         for name in ["ETag", "Server-Timing", "grpc-status", "Content-Digest", "Repr-Digest", "c"] {
             assert!(is_allowed(name.as_bytes()), "{name}");
         }

@@ -62,7 +62,7 @@ fn another_protocol_is_named() {
 }
 
 #[test]
-fn everything_has_its_place() {
+fn parts_of_a_response_head_are_found() {
     let text = b"HTTP/1.0 207 Many  Things\r\nsERVER: a\r\nX-Z: \t1 \r\nServer: b\r\n\
                  connection: keep-alive\r\ncontent-length: 7\r\n\r\nbody";
     let mut head = ResponseHead::new();
@@ -77,7 +77,7 @@ fn everything_has_its_place() {
 }
 
 #[test]
-fn what_is_sent_on_is_checked_as_it_is_read() {
+fn forwarded_fields_are_checked_while_they_are_read() {
     let limits = ResponseLimits::default();
     for (text, is_clean) in [
         (&b"HTTP/1.1 200 OK\r\nX-Own: a\r\nServer: b\r\n\r\n"[..], true),
@@ -93,7 +93,7 @@ fn what_is_sent_on_is_checked_as_it_is_read() {
 }
 
 #[test]
-fn what_is_not_plain_is_left_to_the_exact_reader() {
+fn unusual_heads_are_left_to_the_exact_reader() {
     let limits = ResponseLimits::default();
     for text in [
         &b"HTTP/1.1 200\r\nA: b\r\n\r\n"[..],
@@ -180,7 +180,7 @@ fn limits_at_n_and_one_more() {
 }
 
 #[test]
-fn what_comes_first_is_named() {
+fn first_fault_is_the_same_however_the_head_is_cut() {
     for max in 0..20 {
         let limits = limits(max, 0);
         for text in ["garbage", "HTTP/1.1 2x0 OK\r\n", "HTTP/1.1 200 OK\r\nA\r\n", "HTTP/1.3"] {
@@ -214,7 +214,7 @@ proptest! {
 
     /// The output of this server's encoder is parsed with the same meaning.
     #[test]
-    fn what_is_encoded_is_parsed(
+    fn encoded_response_is_parsed(
         code in 200..1000_u16,
         names in proptest::collection::vec("(X-)?[A-Za-z!#-]{1,9}", 0..6),
         value in "[!-~]([ -~\t]{0,20}[!-~])?",

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_is_read() {
+    fn plain_head_of_a_client_is_read() {
         let head = b"GET /a?b HTTP/1.0\r\nHost: x\r\nAccept:*/*\r\nA:\r\nB: \t c\td \r\n\r\n";
         let head = accepted(head, &Http1Limits::default()).expect("a plain head");
         assert_eq!((head.method, head.version), (Some(Method::Get), Version::Http10));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_is_left_to_the_exact_reader() {
+    fn unusual_heads_are_left_to_the_exact_reader() {
         for head in [
             &b""[..],
             b"GET",

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_cannot_be_taken_back() {
+    fn permanent_settings_cannot_be_taken_back() {
         let mut settings = PeerSettings::default();
         assert_eq!(settings.apply(id::ENABLE_CONNECT_PROTOCOL, 0), Ok(()));
         assert_eq!(settings.apply(id::ENABLE_CONNECT_PROTOCOL, 1), Ok(()));

@@ -189,7 +189,7 @@ fn the_sockets_own_addresses_stay() {
 }
 
 #[test]
-fn what_is_no_version_2() {
+fn malformed_headers_of_version_2_are_refused() {
     refuse(b"\r\n\r\n\0\r\nQUIT\r", ProxyFault::Signature);
     refuse(b"\r\nGET", ProxyFault::Signature);
     for command in [0x00, 0x01, 0x10, 0x11, 0x31, 0xF1] {
@@ -377,7 +377,7 @@ fn endpoints() -> impl Strategy<Value = Endpoints<'static>> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_header_is_decoded(
         endpoints in endpoints(),
         texts in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u8>(), 0..100)), 8),
         tls in any::<Option<(bool, bool, bool, u32)>>(),

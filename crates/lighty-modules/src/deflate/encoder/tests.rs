@@ -107,7 +107,7 @@ fn pieces_and_small_buffers_change_nothing() {
 }
 
 #[test]
-fn what_is_flushed_can_be_read() {
+fn flushed_output_can_be_decoded() {
     let params = EncoderParams::default();
     for coding in [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd] {
         for room in [1, 5, usize::MAX] {

@@ -132,7 +132,7 @@ fn a_move_that_was_cut_off_is_completed_or_forgotten() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten() {
+fn properties_and_locks_of_missing_files_are_forgotten() {
     let (_directory, mut db) = fresh();
     for path in [&b"/s/t"[..], b"/s/t/a", b"/s/t/b", b"/s/tt"] {
         set(&mut db, path, "p");
@@ -214,7 +214,7 @@ fn writers_need_the_tokens_of_what_they_change() {
 }
 
 #[tokio::test]
-async fn who_writes_keeps_others_from_locking() {
+async fn writer_keeps_others_from_locking() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("dav.db");
     let store = Stores::new(|_| {}).at(path.to_str().expect("UTF-8")).expect("a store");

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_after_the_interval_and_given_up_after_the_time_out() {
+    fn silent_backend_is_pinged_and_given_up_after_the_time_out() {
         let mut other = liveness(100, 50);
         assert_eq!(other.judge(1099, false), Verdict::Wait(Some(1)));
         assert!(!other.is_in_doubt(1099));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_alone_make_it_be_asked_less_often() {
+    fn replies_alone_make_pings_of_the_backend_rarer() {
         let mut other = liveness(10_000, 5000);
         let mut waits = Vec::new();
         let mut now_ms = 1000;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_interval_it_is_never_asked() {
+    fn without_an_interval_the_backend_is_never_pinged() {
         let other = liveness(0, 50);
         assert!(!other.is_in_doubt(u64::MAX));
         assert_eq!(other.judge(u64::MAX, true), Verdict::Wait(None));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_and_no_more() {
+    fn number_of_name_servers_is_limited() {
         assert_eq!(count(NAME_SERVERS_MAX), Some(NAME_SERVERS_MAX));
         assert_eq!(count(NAME_SERVERS_MAX + 1), None);
     }

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn malformed_addresses_are_refused() {
         let wrong = [
             "",
             ":80",

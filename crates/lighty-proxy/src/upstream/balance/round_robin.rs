@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_has_no_claim_to_what_it_missed() {
+    fn returning_address_gets_no_more_than_its_share() {
         let balancer = RoundRobin::default();
         let all = addresses(&[1, 1, 1]);
         pick_counts(&balancer, &all[..2], 1000);

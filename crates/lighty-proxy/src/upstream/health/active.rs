@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_rise_successes_and_fall_failures_in_a_row() {
+    fn verdict_takes_rise_successes_or_fall_failures_in_a_row() {
         let mut tally = Tally::new(3, 2);
         assert_eq!(tally.record(false), None);
         assert_eq!(tally.record(false), Some(CheckVerdict::Bad));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_row_means_one() {
+    fn count_of_zero_in_a_row_means_one() {
         let mut tally = Tally::new(0, 0);
         assert_eq!(tally.record(false), Some(CheckVerdict::Bad));
         assert_eq!(tally.record(true), Some(CheckVerdict::Good));

@@ -96,7 +96,7 @@ async fn http_goes_by_the_status() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_said() {
+async fn response_that_is_not_http_is_reported() {
     let garbage = found(http((200, 299)), b"SSH-2.0-OpenSSH\r\n\r\n").await;
     assert!(matches!(garbage, Err(CheckFault::Protocol(_))), "{garbage:?}");
     let cut = found(http((200, 299)), b"HTTP/1.1 200 OK\r\nServ").await;

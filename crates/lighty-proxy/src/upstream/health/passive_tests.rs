@@ -51,7 +51,7 @@ fn failures_below_the_limit_do_no_harm_and_a_success_forgives_them() {
 }
 
 #[test]
-fn without_a_limit_no_failure_takes_it_out() {
+fn without_a_limit_no_failure_takes_an_address_out() {
     let health = Health::new(&HealthSpec { fails_max: 0, ..spec() });
     for now in 0..1_000 {
         assert_eq!(health.record_failure(now, now), HealthChange::Nothing);
@@ -114,7 +114,7 @@ fn a_burst_of_failures_is_one() {
 }
 
 #[test]
-fn what_began_before_it_went_down_does_not_bring_it_back() {
+fn older_success_does_not_bring_an_address_back() {
     let health = worked(&spec());
     health.record_failure(10, 10);
     assert_eq!(health.record_success(9, 20), HealthChange::Nothing);
@@ -161,7 +161,7 @@ fn no_request_waits_for_an_address_that_never_worked() {
 }
 
 #[test]
-fn who_is_held_may_try_now_and_then_without_prolonging_the_outage() {
+fn held_requests_try_now_and_then_without_prolonging_the_outage() {
     let health = worked(&spec());
     health.record_failure(100, 100);
     assert!(!health.begin_held(100 + HOLD_PROBE_MS - 1));

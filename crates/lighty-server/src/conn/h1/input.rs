@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_of_an_interim_response_goes_before_the_next() {
+    async fn unsent_rest_of_an_interim_response_precedes_the_response() {
         let (ours, theirs) =
             memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
         let stream = Rc::new(Stream::from_memory(ours));

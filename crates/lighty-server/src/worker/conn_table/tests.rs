@@ -11,7 +11,7 @@ use super::stream::RATE_GRACE_S;
 use super::*;
 
 #[test]
-fn who_has_not_asked_yet_has_a_whole_second_from_the_stop_on() {
+fn silent_connection_has_a_whole_second_from_the_stop_on() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     runtime.expect("a runtime").block_on(async {
         let (one, _other) = UnixStream::pair().expect("a pair");

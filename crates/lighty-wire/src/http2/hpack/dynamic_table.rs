@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_table_empties_it() {
+    fn entry_larger_than_the_table_empties_it() {
         let mut table = DynamicTable::new(ENTRY_OVERHEAD + 4);
         table.insert(field("ab", "cd"));
         assert_eq!(table.len(), 1);

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_coded_is_decoded(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn encoded_text_is_decoded(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut coded = Vec::new();
             encode(&text, &mut coded);
             prop_assert_eq!(coded.len(), coded_len(&text));
@@ -149,7 +149,7 @@ mod tests {
 
         /// The encoding is unique: decoding and encoding again gives the same bytes.
         #[test]
-        fn what_is_decoded_is_coded_as_it_was(coded in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn decoded_text_is_encoded_to_the_same_bytes(coded in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(text) = decoded(&coded) {
                 let mut again = Vec::new();
                 encode(&text, &mut again);

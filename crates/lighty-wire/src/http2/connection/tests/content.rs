@@ -503,7 +503,7 @@ fn a_window_that_was_made_negative_has_to_be_filled_first() {
 }
 
 #[test]
-fn there_is_room_only_within_all_windows_and_beyond_what_is_queued() {
+fn room_is_limited_by_all_windows_and_queued_content() {
     let mut bench = Bench::server();
     let key = bench.get(1);
     bench.conn.send_head(key, Status::OK, &Fields::new(), false).expect("a head");

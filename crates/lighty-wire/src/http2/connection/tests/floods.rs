@@ -109,7 +109,7 @@ fn frames_that_move_nothing() {
 }
 
 #[test]
-fn what_is_moved_makes_up_for_frames_that_move_nothing() {
+fn moved_content_makes_up_for_frames_that_move_nothing() {
     let mut bench = Bench::server();
     let key = bench.post(1);
     for _ in 0..3000 {

@@ -69,7 +69,7 @@ const CONNECTION_NAMES: &[&str] =
     &["Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"];
 
 #[test]
-fn what_could_split_a_message_is_not_sent() {
+fn fields_that_could_split_a_message_are_not_sent() {
     let mut bench = Bench::server();
     let key = bench.get(1);
     for (name, value, fault) in [

@@ -147,7 +147,7 @@ fn a_stream_that_has_ended_takes_nothing_but_what_was_on_its_way() {
 }
 
 #[test]
-fn what_comes_for_a_stream_that_we_have_reset_is_swallowed() {
+fn frames_for_a_stream_reset_by_this_end_are_swallowed() {
     let mut bench = Bench::server();
     let key = bench.post(1);
     bench.conn.reset(key, ErrorCode::CANCEL);

@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_comes(
+    fn noise_is_read_the_same_in_any_pieces(
         noise in prop::collection::vec(any::<u8>(), 0..60),
         at in any::<prop::sample::Index>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),

@@ -156,7 +156,7 @@ fn credentials_of_no_user_are_asked_for_anew() {
 }
 
 #[test]
-fn what_stands_in_for_a_missing_file_is_found() {
+fn page_in_place_of_a_missing_file_is_served_with_200() {
     let lines = "
         index-file.names = ( \"index.html\" )
         mimetype.assign = ( \".html\" => \"text/html\" )
@@ -196,7 +196,7 @@ fn what_stands_in_for_a_missing_file_is_found() {
 }
 
 #[test]
-fn what_a_client_is_sent_to_is_a_reference() {
+fn target_of_a_redirect_is_a_valid_reference() {
     let lines = "
         $HTTP[\"url\"] =~ \"^/cap/(.*)\" { url.redirect = ( \"\" => \"/%1\" ) }
         $HTTP[\"url\"] =~ \"^/host/(.*)\" { url.redirect = ( \"\" => \"http://h/%1\" ) }

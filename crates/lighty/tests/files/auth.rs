@@ -223,7 +223,7 @@ fn an_error_handler_keeps_the_challenge_and_restarts_ask_once() {
 }
 
 #[test]
-fn what_cannot_work_is_said() {
+fn impossible_settings_are_reported() {
     let rule = format!("\"method\" => \"digest\", {RULE}");
     let server = server("htpasswd", "kim:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=\n", &rule);
     assert_eq!(status(&server, &["--digest", "-u", "kim:test"]), "500");
@@ -258,7 +258,7 @@ fn server_with_slow_hashes(lines: &str) -> Server {
 }
 
 #[test]
-fn what_was_right_is_not_hashed_again_for_its_time() {
+fn verified_password_is_not_hashed_again_until_it_expires() {
     for (lines, is_kept) in [("", true), ("auth.cache = ( \"max-age\" => 1 )", false)] {
         let server = server_with_slow_hashes(lines);
         let cost = |count: usize| {

@@ -117,7 +117,7 @@ fn archive_follows_the_rewritten_url() {
 }
 
 #[test]
-fn what_is_excluded_is_not_shown() {
+fn excluded_names_are_not_shown() {
     let server = listed()
         .file("dir/a.txt", "x")
         .file("dir/a.txt~", "x")
@@ -249,7 +249,7 @@ fn a_listing_for_which_there_is_no_room_is_sent_as_it_is_read() {
 }
 
 #[test]
-fn what_a_long_listing_held_is_given_back() {
+fn memory_of_a_long_listing_is_given_back() {
     let server = with_names(listed(), 100_000).start();
     assert_eq!(server.get("/none").status, 404);
     let before = server.own_kib();

@@ -20,7 +20,7 @@ const LINES: &str = r#"
 "#;
 
 #[test]
-fn they_mean_what_they_mean_to_lighttpd() {
+fn patterns_mean_the_same_as_in_lighttpd() {
     let files = |setup: Setup| {
         let setup =
             setup.file("a.html", "A").file("a.txt", "A").file("b", "B").file("front.html", "front");
@@ -61,7 +61,7 @@ fn they_mean_what_they_mean_to_lighttpd() {
 
 /// Each directive with patterns, and the request that exceeds the limit of steps.
 #[test]
-fn what_needs_more_steps_than_it_may_is_answered_500_and_the_log_names_the_pattern() {
+fn pattern_over_the_step_limit_gives_500_and_is_logged() {
     let long = format!("/{}!", "a".repeat(200));
     for lines in [
         r#"$HTTP["url"] =~ "^/(a+)+$(?!x)" { server.tag = "x" }"#,

@@ -314,7 +314,7 @@ fn an_index_file_is_for_those_whose_key_begins_its_path() {
 }
 
 #[test]
-fn what_guards_a_place_guards_it_from_every_method() {
+fn guard_of_a_place_holds_for_every_method() {
     const REQUIRE: &str = "auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
         \"require\" => \"valid-user\" ) )";
     let kim = "Authorization: Basic a2ltOnNlY3JldA==\r\n";
@@ -408,7 +408,7 @@ fn redirections_by_the_physical_path_are_obeyed_once() {
 /// Local redirects pass the access rules like any request. Files named in `X-Sendfile` do not: the
 /// program is trusted, as in lighttpd.
 #[test]
-fn what_a_program_leads_to() {
+fn access_rules_apply_to_local_redirects_and_not_to_x_sendfile() {
     let lines = r#"
         $HTTP["url"] =$ ".sh" {
             cgi.assign = ( ".sh" => "/bin/sh" )

@@ -38,7 +38,7 @@ fn says(server: &Server, target: &str, wanted: &str) {
 }
 
 #[test]
-fn what_a_request_says_is_text_and_no_markup() {
+fn request_text_in_a_page_is_escaped_by_default() {
     let server = pages(&[(
         "d/a.shtml",
         "<!--#echo var=\"QUERY_STRING\"-->|<!--#echo var=\"HTTP_X\" encoding=\"url\" -->|\
@@ -296,7 +296,7 @@ fn commands_are_run_where_that_is_allowed() {
 }
 
 #[test]
-fn what_a_page_runs_ends_with_its_client() {
+fn processes_of_a_page_end_with_its_client() {
     let server = pages(&[
         ("exec.shtml", "<!--#exec cmd=\"echo $$ >pid; sleep 600\"-->"),
         ("part.shtml", "<!--#include virtual=\"/exec.shtml\"-->"),
@@ -322,7 +322,7 @@ fn what_a_page_runs_ends_with_its_client() {
 }
 
 #[test]
-fn who_closes_one_half_gets_the_page_if_it_is_soon() {
+fn half_closed_client_gets_a_page_that_is_ready_soon() {
     let server = pages(&[
         ("a.shtml", "<!--#exec cmd=\"sleep 1; printf done\"-->"),
         ("slow.shtml", "<!--#exec cmd=\"sleep 600\"-->"),
@@ -519,7 +519,7 @@ fn conditions() -> String {
 }
 
 #[test]
-fn lighttpd_makes_the_same_of_them() {
+fn pages_are_the_same_as_those_of_lighttpd() {
     let Some(peer) = LighttpdPeer::setup("\"mod_ssi\"") else { return };
     let with = |setup: Setup| {
         let setup = setup

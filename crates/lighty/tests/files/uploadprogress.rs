@@ -130,7 +130,7 @@ fn without_a_proper_id_the_path_is_as_any_other() {
 }
 
 #[test]
-fn what_went_wrong_is_reported() {
+fn failed_uploads_are_reported() {
     let backend = sink();
     let server = watching(&backend, "server.max-request-size = 100");
     let refused = begin_upload(&server, "", 102_401).response();

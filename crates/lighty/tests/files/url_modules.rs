@@ -9,7 +9,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::peer::ask;
 
 #[test]
-fn what_a_rewrite_makes_is_judged() {
+fn rewritten_urls_are_checked() {
     let server = lighty!()
         .file("a.txt", "A")
         .config(

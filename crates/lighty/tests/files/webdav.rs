@@ -325,7 +325,7 @@ fn an_upload_that_is_cut_or_killed_leaves_the_old_file() {
 }
 
 #[test]
-fn what_a_crash_has_left_is_hidden_and_swept() {
+fn staging_files_left_by_a_crash_are_hidden_and_swept() {
     let setup =
         lighty!().webdav("dir-listing.activate = \"enable\"").file(".lighty-dav-00/half", "x");
     let server = setup.file("a/.lighty-dav-01", "x").file("a/b", "B").start();
@@ -445,7 +445,7 @@ fn little_xml_does_not_stand_for_much() {
 }
 
 #[test]
-fn paths_that_lead_to_the_same_do_not_make_it_vanish() {
+fn move_or_copy_onto_the_same_tree_is_refused_by_any_path() {
     let server = lighty!().webdav("").file("col/f", "F").file("col/sub/g", "G").start();
     std::os::unix::fs::symlink("col", server.root("link")).expect("a link");
     for (from, to) in

@@ -137,7 +137,7 @@ fn a_database_that_is_removed_is_noticed() {
 }
 
 #[test]
-fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
+fn acknowledged_changes_outlive_a_full_disk_and_a_kill() {
     let setup =
         lighty!().webdav("webdav.sqlite-db-name = \"@DIR@/small/dav.db\"\nserver.max-worker = 2");
     let setup = setup.file("a", "A").file("../small/x", "");

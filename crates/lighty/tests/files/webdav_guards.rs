@@ -171,7 +171,7 @@ fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
 }
 
 #[test]
-fn what_is_denied_by_its_place_is_denied_to_every_method() {
+fn rule_on_the_physical_path_denies_every_method() {
     let denied = "$PHYSICAL[\"path\"] =$ \".key\" { access.deny-all = \"enable\" }";
     let server =
         lighty!().webdav_with_database(denied).file("d/a.key", "secret").file("d/b", "B").start();
@@ -200,7 +200,7 @@ fn a_place_is_judged_when_it_is_known() {
 }
 
 #[test]
-fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
+fn rule_on_the_existing_path_denies_every_method() {
     let denied = "$PHYSICAL[\"existing-path\"] =$ \".key\" { access.deny-all = \"enable\" }\n\
                   $PHYSICAL[\"existing-path\"] =~ \"/ro/\" { webdav.is-readonly = \"enable\" }";
     let server = lighty!()
@@ -293,7 +293,7 @@ fn a_listing_leaves_out_so_many_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_opens_nothing_else() {
+fn trees_too_deep_to_search_expose_no_guarded_file() {
     // In every order of directory entries, one of these precedes the guarded file: the trees are
     // deeper than the search goes.
     let mut setup = lighty!()
@@ -342,7 +342,7 @@ fn wrong_passwords_are_tried_once_for_a_listing_and_logged() {
 }
 
 #[test]
-fn a_directory_that_is_guarded_by_what_is_there_is_guarded_from_every_method() {
+fn directory_denied_by_its_existing_path_is_denied_to_every_method() {
     for rule in [
         "$PHYSICAL[\"existing-path\"] =~ \"/private\" { access.deny-all = \"enable\" }",
         "$PHYSICAL[\"existing-path\"] =~ \"/private/?$\" { access.deny-all = \"enable\" }",

@@ -127,7 +127,7 @@ const SEAMS: &[&str] = &[
 const CONNECTION: &str = "crates/lighty-server/src/conn.rs";
 
 #[test]
-fn what_protocols_share_exists() {
+fn files_shared_by_protocols_exist() {
     for seam in SEAMS {
         assert!(workspace().join(seam).exists(), "{seam}");
     }

@@ -343,7 +343,7 @@ fn no_switch_of_lighttpd_is_without_effect_in_silence() {
 }
 
 #[test]
-fn what_lighttpd_gave_up_is_said_to_be_gone() {
+fn removed_directives_and_modules_are_reported_as_gone() {
     let lines = "server.modules = ( \"mod_cml\" )\ncml.extension = \".cml\"\n\
                  cml.memcache-hosts = ( \"127.0.0.1:11211\" )\ncml.power-magnet = \"/x.cml\"";
     let setup = lighty!().config(lines);
@@ -454,7 +454,7 @@ fn version_names_libraries_and_where_they_come_from() {
 }
 
 #[test]
-fn what_is_not_there_yet_is_said_with_what_does_its_work() {
+fn missing_directives_are_reported_with_alternatives() {
     let setup = lighty!().config("auth.backend.ldap.hostname = \"localhost\"");
     let (_, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
     let printed = out + &err;
@@ -536,7 +536,7 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn what_only_two_directives_together_show_is_found() {
+fn faults_of_two_directives_together_are_found() {
     let setup = lighty!().config("proxy-core.backends = ( \"127.0.0.1:80\" )");
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 1, "{err}");

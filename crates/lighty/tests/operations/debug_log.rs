@@ -60,7 +60,7 @@ fn response_headers() {
 }
 
 #[test]
-fn which_handler_answered() {
+fn log_names_the_handler_that_responded() {
     let server = with("log-request-handling").start();
     let _ = log_of(&server);
     server.await_log("handled by the core: 404, no such file");
@@ -70,7 +70,7 @@ fn which_handler_answered() {
 }
 
 #[test]
-fn which_conditions_hold() {
+fn log_says_which_conditions_hold() {
     let server = with("log-condition-handling")
         .config("$HTTP[\"url\"] =^ \"/a\" { server.tag = \"A\" }\nelse { server.tag = \"B\" }")
         .start();

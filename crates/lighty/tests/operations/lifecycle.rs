@@ -66,7 +66,7 @@ fn stopping_server_still_reports_and_reopens_its_logs() {
 }
 
 #[test]
-fn what_was_asked_behind_a_download_does_not_cost_its_end() {
+fn request_behind_a_download_is_answered_and_cuts_nothing() {
     let mut server = with_large_file();
     let mut download = begin_download(&server);
     // The server does not read this request during the download.
@@ -387,7 +387,7 @@ fn status_line(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
+fn start_that_gets_no_thread_fails_with_a_message() {
     if !may_change_identity() {
         return;
     }

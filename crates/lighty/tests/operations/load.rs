@@ -116,7 +116,7 @@ fn bodies_are_read_however_they_are_framed() {
 }
 
 #[test]
-fn what_is_wrong_has_a_name() {
+fn failures_of_a_run_are_named() {
     let turn = std::sync::atomic::AtomicU64::new(0);
     let server = Backend::replying(move |seen| match seen.target() {
         "/status" => answer("500 Oh", "", "x"),

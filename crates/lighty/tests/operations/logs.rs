@@ -219,7 +219,7 @@ fn a_full_disk_delays_no_request() {
 }
 
 #[test]
-fn what_waited_for_room_on_the_disk_is_written_when_there_is_some() {
+fn lines_held_back_by_a_full_disk_are_written_later() {
     let setup = lighty!().file("a.txt", "x");
     let disk = setup.directory().join("disk");
     fs::create_dir(&disk).expect("a directory");

@@ -65,7 +65,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn whatever_a_backend_spoils_is_counted_as_its_failure() {
+fn every_fault_of_a_backend_is_counted_as_its_failure() {
     let backend = Backend::start(|peer| {
         let Some(seen) = peer.request() else { return };
         match seen.target() {
@@ -247,7 +247,7 @@ fn connections_are_counted_by_listener() {
 }
 
 #[test]
-fn what_clients_write_makes_no_series() {
+fn client_text_creates_no_series() {
     let server =
         measured().config("server.max-worker = 2\nserver.max-keep-alive-requests = 100000").start();
     let series = || metrics(&server).lines().filter(|line| !line.starts_with('#')).count();

@@ -68,7 +68,7 @@ fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_in_words() {
+fn table_that_cannot_be_shown_is_refused_with_the_reason() {
     let (server, url) = served("");
     let refused = top(&[&url, "--once", "--sort", "size"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -171,7 +171,7 @@ fn a_status_page_may_want_a_password() {
 }
 
 #[test]
-fn what_is_no_status_page_is_said() {
+fn wrong_urls_and_options_are_reported() {
     let (server, url) = served("");
     let page = format!("http://{}/a.txt", server.address());
     let none = format!("http://{}/none", server.address());

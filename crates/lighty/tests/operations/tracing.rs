@@ -75,7 +75,7 @@ fn a_trusted_peer_is_believed() {
 }
 
 #[test]
-fn what_a_trusted_peer_says_wrongly_counts_for_nothing() {
+fn malformed_trace_fields_of_a_trusted_peer_are_ignored() {
     let backend = Backend::answering("app");
     let server = tracing(&backend).config("tracing.trusted-peers = ( \"all\" )").start();
     let long = "i".repeat(129);
@@ -334,7 +334,7 @@ fn a_slow_collector_delays_no_request_and_its_queue_has_an_end() {
 }
 
 #[test]
-fn what_a_collector_refuses_is_told_once_and_counted() {
+fn refusal_by_a_collector_is_logged_once_and_counted() {
     let backend = Backend::answering("app");
     let received = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&received);

@@ -271,7 +271,7 @@ fn waiting_ends_on_time() {
 }
 
 #[test]
-fn who_leaves_while_waiting_gives_its_place_up() {
+fn client_that_leaves_gives_up_its_place_in_the_queue() {
     let (backend, gate) = gated();
     let lines = "proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = 2";
     let server = front(&backend, lines);

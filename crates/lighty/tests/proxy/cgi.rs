@@ -381,7 +381,7 @@ fn a_body_that_ends_early_is_a_bad_request() {
 }
 
 #[test]
-fn what_a_client_does_wrong_with_its_body_is_not_the_programs_fault() {
+fn faulty_request_body_is_not_the_fault_of_the_program() {
     let server = with(&[("echo.sh", "printf 'X: y\\n\\nbegun'; cat")])
         .config("server.max-request-size = 1")
         .config("server.errorlog-level = \"debug\"")
@@ -424,7 +424,7 @@ fn a_response_ends_soon_after_its_program() {
 }
 
 #[test]
-fn who_closes_one_half_gets_the_response() {
+fn half_closed_client_gets_the_response() {
     let server = with(&[
         ("slow.sh", "printf 'X: y\\n\\n'; cat; sleep 2; printf answered"),
         ("silent.sh", "echo $$ > silent.pid; exec sleep 60"),

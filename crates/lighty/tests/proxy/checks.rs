@@ -29,7 +29,7 @@ fn count(log: &str, message: &str) -> usize {
 }
 
 #[test]
-fn what_a_check_finds_ill_gets_no_request_until_it_is_well() {
+fn backend_that_fails_its_check_gets_no_request_until_it_recovers() {
     let (ill, well) = (Origin::start("ill"), Origin::start("well"));
     ill.set_status(500);
     let check = "\"type\" => \"http\", \"uri\" => \"/health\", \"rise\" => 2, \"fall\" => 3";

@@ -353,7 +353,7 @@ fn a_backend_that_is_down_is_said_to_be_back_when_it_is_tried_again() {
 }
 
 #[test]
-fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
+fn backend_urls_and_cookies_are_mapped_for_the_client() {
     let backend = Backend::replying(|seen| {
         let me = seen.field("Host").expect("a host").to_owned();
         let fields = format!(

@@ -499,7 +499,7 @@ fn body_that_goaway_refuses_is_sent_again() {
 }
 
 #[test]
-fn what_the_backend_has_not_looked_at_is_sent_again() {
+fn request_that_the_backend_did_not_process_is_sent_again() {
     let refusing = Backend::start(|peer| {
         let Some(mut far) = Far::new(peer) else { return };
         let mut has_refused = false;
@@ -868,7 +868,7 @@ fn a_response_is_whole_whose_request_is_stopped_behind_it() {
 
 /// gRPC services cancel calls past their deadline; clients derive the status themselves.
 #[test]
-fn what_the_backend_cancels_is_cancelled_for_the_client() {
+fn cancellation_by_the_backend_is_passed_to_the_client() {
     let backend = Backend::start(|peer| {
         let Some(mut far) = Far::new(peer) else { return };
         while let Some((stream, fields)) = far.request() {

@@ -88,7 +88,7 @@ fn no_rule_of_a_url_is_passed_by_where_it_is_mapped() {
 }
 
 #[test]
-fn what_rules_for_requests_make_is_looked_at_too() {
+fn rewritten_request_urls_are_checked_for_dot_segments() {
     let backend = echo();
     let name = backend.name();
     let server = lighty!()

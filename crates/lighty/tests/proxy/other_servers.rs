@@ -96,7 +96,7 @@ fn an_included_file_is_named_where_it_is() {
 }
 
 #[test]
-fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
+fn lighttpd_or_unknown_file_is_not_ascribed_to_another_server() {
     // No error, regardless of the file's name, its comments and its strings.
     let good =
         format!("# {}\nserver.tag = \"server {{ listen 80; }}\"\n", NGINX.replace('\n', " "));

@@ -199,7 +199,7 @@ fn index_files_heads_and_validators() {
 }
 
 #[test]
-fn what_is_written_behind_a_files_name_makes_no_script_of_it() {
+fn path_info_does_not_turn_a_file_into_a_script() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
     let image = "<?php echo 'executed';";
     let server =
@@ -213,7 +213,7 @@ fn what_is_written_behind_a_files_name_makes_no_script_of_it() {
 }
 
 #[test]
-fn what_php_decides_is_passed_on_and_what_it_says_is_logged() {
+fn status_and_fields_of_php_are_passed_on_and_errors_logged() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
     let server = setup(fpm.listen(), 1)
         .file("own404.php", "<?php http_response_code(404); echo 'not mine';")
@@ -349,7 +349,7 @@ fn a_full_pool_whose_children_stall_holds_up_nobody_else() {
 /// PHP gets the local address of its client's connection, at the cost of one system call per
 /// connection.
 #[test]
-fn where_a_client_came_to_is_asked_once() {
+fn local_address_is_looked_up_once_for_each_connection() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
     let setup = setup(fpm.listen(), 1)
         .bind("0.0.0.0")

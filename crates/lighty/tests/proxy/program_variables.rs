@@ -550,7 +550,7 @@ fn removed_field_does_not_come_back_under_another_spelling() {
 
 /// Variables from an authorizer (`Variable-NAME`) are named like other variables.
 #[test]
-fn what_an_authorizer_says_becomes_variables() {
+fn fields_of_an_authorizer_become_variables() {
     const LEAVE: &str =
         "<?php header('Variable-my-note.x: from leave'); header('Variable-who: jo');";
     let Some(fpm) = PhpFpm::unix(2) else { return };

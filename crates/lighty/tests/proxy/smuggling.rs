@@ -192,7 +192,7 @@ fn chunked_bodies_are_framed_anew() {
 }
 
 #[test]
-fn what_follows_an_upgrade_waits_for_the_response_to_it() {
+fn request_behind_an_upgrade_waits_for_the_response_to_it() {
     for (upgrade, status) in [("enable", 200), ("enable", 426), ("disable", 200)] {
         let backend = Backend::start(move |peer| {
             while let Some(received) = peer.request() {

@@ -175,7 +175,7 @@ fn with_a_full_disk_the_backend_waits_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_held_on_disk_has_a_limit() {
+fn spooled_bytes_on_disk_are_limited() {
     const LENGTH: usize = 24 * MEGABYTE;
     let (backend, sending) = fast_backend(LENGTH);
     let lines = "server.stream-response-body = 0\nserver.max-spool-size = 1048576";
@@ -314,7 +314,7 @@ fn a_program_is_done_while_a_slow_client_reads() {
 }
 
 #[test]
-fn what_a_program_had_said_before_it_broke_off_is_no_whole_response() {
+fn incomplete_output_of_a_program_is_no_whole_response() {
     let server = lighty!()
         .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )\nserver.stream-response-body = 0")
         .file("torn.sh", "printf 'Content-Length: 100\\n\\nhello'")

@@ -217,7 +217,7 @@ fn an_unread_body_harms_no_later_request() {
 }
 
 #[test]
-fn what_the_servlet_decides_is_passed_on() {
+fn response_of_a_servlet_is_passed_on() {
     let Some(tomcat) = tomcat() else { return };
     let server = setup(tomcat.listen(), "hush").start();
     let response = server.get("/cookies");
@@ -243,7 +243,7 @@ fn connections_of(server: &Server, port: u16) -> usize {
 }
 
 #[test]
-fn it_is_found_by_its_pong_and_one_connection_carries_many_requests() {
+fn container_is_found_by_its_pong_and_keeps_one_connection() {
     let listen = Listen::free_port();
     let server = setup(&listen, "")
         .config("proxy-core.check = ( \"type\" => \"ajp13\", \"interval\" => \"100ms\", \"fall\" => 1 )")

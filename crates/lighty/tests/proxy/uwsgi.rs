@@ -159,7 +159,7 @@ fn bodies_go_there_and_back() {
 }
 
 #[test]
-fn what_the_application_decides_is_passed_on() {
+fn response_of_the_application_is_passed_on() {
     for_each(|protocol, server| {
         let response = server.get("/else");
         assert_eq!((response.status, response.text()), (404, "nothing here"), "{protocol}");

@@ -797,7 +797,7 @@ fn head_says_of_a_filtered_response_what_get_says() {
 }
 
 #[test]
-fn what_a_script_gives_to_its_response_counts_as_its_memory() {
+fn response_data_counts_toward_the_memory_of_a_script() {
     for text in [
         "local s = ('x'):rep(400000) for i = 1, 2000 do lighty.r.resp_body.add(s) end return 200",
         "local s = ('x'):rep(4000) for i = 1, 1e5 do lighty.r.resp_header['X-' .. i] = s end",
@@ -820,7 +820,7 @@ fn what_a_script_gives_to_its_response_counts_as_its_memory() {
 }
 
 #[test]
-fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
+fn interim_response_to_a_script_does_not_reach_the_client() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let backend = std::thread::spawn(move || {
@@ -852,7 +852,7 @@ fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
 }
 
 #[test]
-fn what_has_no_body_is_sent_without_the_script_s() {
+fn status_without_a_body_drops_the_body_of_the_script() {
     let script = "local status = lighty.env['uri.path']:match('%d+') \
                   lighty.r.resp_header['Content-Type'] = 'text/plain' \
                   lighty.r.resp_header['X-Sendfile'] = '/etc/hostname' \

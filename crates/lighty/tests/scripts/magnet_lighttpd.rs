@@ -67,7 +67,7 @@ fn an_alias_changes_the_base_directory_alone() {
 }
 
 #[test]
-fn what_scripts_write_into_lighty_is_theirs() {
+fn scripts_may_write_their_own_values_into_lighty() {
     let script = "lighty.status = 302 lighty.mine = 7 lighty.r = nil \
          assert(lighty.mine == 7 and lighty.r.req_attr) \
          lighty.header['Location'] = '/a.txt' return 302";

@@ -130,7 +130,7 @@ fn a_stream_without_a_window_is_cut_in_time_and_its_siblings_go_on() {
 }
 
 #[test]
-fn what_is_refused_is_refused_in_its_stream_alone() {
+fn refused_request_costs_only_its_own_stream() {
     let server = site().config("server.max-request-size = 1").start();
     let mut client = connect(&server);
     let long = "x".repeat(9000);

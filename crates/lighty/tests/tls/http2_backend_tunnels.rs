@@ -249,7 +249,7 @@ fn each_direction_ends_by_itself() {
 }
 
 #[test]
-fn who_goes_without_an_end_is_told_to_the_other() {
+fn tunnel_reset_at_one_end_ends_at_the_other() {
     let backend = Http2Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     let mut client = Http2::connect(server.address());

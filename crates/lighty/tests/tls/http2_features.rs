@@ -175,7 +175,7 @@ fn order_until(client: &mut Http2, last: u32) -> Vec<(u32, usize)> {
 }
 
 #[test]
-fn what_is_urgent_overtakes_where_windows_are_narrow() {
+fn urgent_response_overtakes_within_narrow_windows() {
     let server = lighty!().file("big", pattern(0, BIG)).file("small", pattern(1, 10_000)).start();
     for (priority, is_first) in [("u=0", true), ("u=3", false), ("u=7", false)] {
         let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 1 << 30)]);
@@ -196,7 +196,7 @@ fn what_is_urgent_overtakes_where_windows_are_narrow() {
 }
 
 #[test]
-fn what_is_urgent_overtakes_on_a_slow_link() {
+fn urgent_response_overtakes_on_a_slow_link() {
     let server = lighty!().file("big", pattern(0, BIG)).file("small", pattern(1, 10_000)).start();
     let client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
     let settings = [(INITIAL_WINDOW_SIZE, 1 << 30)];

@@ -145,7 +145,7 @@ fn the_end_of_the_backend_ends_the_stream() {
 }
 
 #[test]
-fn what_accepts_no_upgrade_does_not_look_as_if_it_did() {
+fn unaccepted_upgrade_is_answered_with_an_error() {
     let backend = Backend::answering("plain");
     let server = in_front_of(&backend.name())
         .config("$HTTP[\"url\"] =^ \"/off\" { proxy-core.upgrade = \"disable\" }")

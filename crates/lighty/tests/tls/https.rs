@@ -150,7 +150,7 @@ fn the_scheme_is_known_to_conditions_programs_and_logs() {
 }
 
 #[test]
-fn what_cannot_be_served_does_not_start_and_says_why() {
+fn invalid_tls_settings_stop_the_start_with_the_reason() {
     for (lines, message) in [
         ("ssl.engine = \"enable\"", "ssl.pemfile is not set"),
         ("ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/none.pem\"", "none.pem"),

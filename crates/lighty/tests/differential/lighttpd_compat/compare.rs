@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_is_compared() {
+    fn meaningful_parts_of_responses_are_compared() {
         let plain = || answer(200, &[("Date", "1"), ("X-A", "1")], "text");
         assert!(seen(plain(), answer(200, &[("date", "2"), ("x-a", "1")], "text")).is_empty());
         assert_eq!(seen(plain(), answer(200, &[("X-A", "2")], "text")), ["field x-a"]);

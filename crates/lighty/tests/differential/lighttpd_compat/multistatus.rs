@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_tells_nothing() {
+    fn malformed_document_has_no_summary() {
         for text in ["", "text", "<a>", "<a></b>", "<a"] {
             assert_eq!(summary(text), None, "{text}");
         }

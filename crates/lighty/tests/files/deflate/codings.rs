@@ -78,7 +78,7 @@ fn the_client_chooses() {
 }
 
 #[test]
-fn what_is_left_alone() {
+fn excluded_responses_are_not_compressed() {
     let server = setup()
         .config(
             "$HTTP[\"url\"] == \"/off/x.html\" { deflate.enabled = \"disable\" }\n\

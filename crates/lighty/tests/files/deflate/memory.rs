@@ -25,7 +25,7 @@ fn start_reading(server: &Server) -> (Client, Option<String>) {
 }
 
 #[test]
-fn there_is_a_limit_to_what_encoders_hold() {
+fn memory_of_encoders_is_limited() {
     // gzip: 512 KB, an input block of 256 and an output block of 64. One encoder fits, two do not.
     let server = with_memory(1663);
     let start = || start_reading(&server);
@@ -63,7 +63,7 @@ fn the_next_body_has_the_memory_of_the_last() {
 }
 
 #[test]
-fn what_encoders_held_is_given_back() {
+fn memory_of_encoders_is_given_back() {
     let server = setup()
         .config("deflate.allowed-encodings = ( \"br\" )")
         .file("noise.html", pattern(0, 16 << 20))

@@ -123,7 +123,7 @@ fn a_client_that_takes_nothing_costs_little() {
 }
 
 #[test]
-fn what_no_filter_touches_goes_by_sendfile() {
+fn unfiltered_file_is_sent_by_sendfile() {
     let length = 3 << 20;
     let server = setup()
         .config("server.network-backend = \"linux-sendfile\"\nserver.errorlog-level = \"info\"")

@@ -23,14 +23,14 @@ fn expect_fetches(message: &str) {
 }
 
 #[test]
-fn its_output_is_kept() {
+fn http_load_output_is_kept() {
     let server = lighty!().file("a", "0123456789").file("b", "abcdefghij").start();
     let url = format!("http://{}/a", server.address());
     expect_fetches(&text(&load(&[&url, "-n", "50", "-c", "5", "--http-load"])));
 }
 
 #[test]
-fn its_command_line_is_understood() {
+fn http_load_command_line_is_understood() {
     let server = lighty!().file("a", "0123456789").file("b", "abcdefghij").start();
     let file = urls(&server);
     let path = file.path().to_str().expect("UTF-8");

@@ -82,7 +82,7 @@ fn a_server_that_ends_connections_loses_nothing() {
 }
 
 #[test]
-fn what_is_wrong_has_a_name() {
+fn failures_over_http2_are_named() {
     let backend = Backend::replying(|_| {
         std::thread::sleep(Duration::from_secs(3));
         answer("200 OK", "", "late")

@@ -55,7 +55,7 @@ fn a_signal_reloads_as_well() {
 }
 
 #[test]
-fn what_is_wrong_is_reported_and_changes_nothing() {
+fn faulty_configuration_is_reported_and_changes_nothing() {
     let site = start("server.tag = \"one\"\naccesslog.filename = \"@DIR@/one.log\"");
     let lines = "server.tag = \"two\"\nserver.no-such = 1\n$HTTP[\"host\"] == \"a\" {\n";
     let output = site.refuse(lines);
@@ -134,7 +134,7 @@ fn a_server_that_stops_refuses_to_reload() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named() {
+fn changes_that_need_a_restart_are_named() {
     let site = start("server.tag = \"one\"");
     for (lines, name) in [
         ("server.max-worker := 3", "server.max-worker"),

@@ -108,7 +108,7 @@ fn a_script_that_changes_is_compiled_again_and_globals_do_not_stay() {
 }
 
 #[test]
-fn what_fails_is_a_500_with_a_word_in_the_log() {
+fn failed_script_gives_500_and_is_logged() {
     let magnet = Magnet::start(&[]);
     let front = lighty_before(&magnet.listen(), "");
     let table = [
@@ -288,7 +288,7 @@ fn a_connection_is_kept_where_the_server_asks_for_it() {
 }
 
 #[test]
-fn what_is_no_fastcgi_costs_its_connection_only() {
+fn bytes_that_are_not_fastcgi_end_only_their_connection() {
     let magnet = Magnet::start(&[]);
     let script = magnet.script("a.lua", "io.write('hello')");
     let socket = magnet.directory.path().join("s");

@@ -283,7 +283,7 @@ fn requests_to_a_program_that_cannot_run_are_refused_soon() {
 }
 
 #[test]
-fn what_cannot_be_started_is_named() {
+fn program_that_cannot_be_started_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let supervisor = Supervisor::start(directory, &[], &["/nonexistent/program"]);
     supervisor.await_log("cannot start /nonexistent/program");

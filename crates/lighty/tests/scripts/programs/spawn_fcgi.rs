@@ -129,7 +129,7 @@ fn programs_start_as_those_of_spawn_fcgi_do() {
 }
 
 #[test]
-fn what_fails_fails_as_in_spawn_fcgi() {
+fn failures_are_those_of_spawn_fcgi() {
     let long = "p".repeat(200);
     compare(&[
         &["-s", "s", "--", "/bin/true"],

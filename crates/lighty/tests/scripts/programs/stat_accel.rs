@@ -68,7 +68,7 @@ fn files_are_named_and_what_is_none_is_refused() {
 }
 
 #[test]
-fn it_serves_behind_lighty_and_lighttpd_over_unix_and_tcp() {
+fn stat_accel_serves_behind_lighty_and_lighttpd_over_unix_and_tcp() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("s");
     let tcp = Listen::free_port();
@@ -99,7 +99,7 @@ fn it_serves_behind_lighty_and_lighttpd_over_unix_and_tcp() {
 }
 
 #[test]
-fn it_takes_the_socket_of_spawn_fcgi() {
+fn stat_accel_takes_the_socket_of_spawn_fcgi() {
     let directory = tempfile::tempdir().expect("a directory");
     let spawner = link(directory.path(), "spawn-fcgi");
     let program = link(directory.path(), "fcgi-stat-accel");
@@ -121,7 +121,7 @@ fn it_takes_the_socket_of_spawn_fcgi() {
 }
 
 #[test]
-fn without_a_socket_it_says_so() {
+fn missing_socket_is_reported() {
     let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
         .arg("stat-accel")
         .stdin(std::process::Stdio::null())

@@ -80,7 +80,7 @@ fn the_first_handshake_waits_for_the_certificate() {
 }
 
 #[test]
-fn who_is_not_admitted_is_asked_about_once_a_minute_and_gets_what_others_get() {
+fn refused_names_are_queried_once_a_minute_and_not_served() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let seen = admitting();
     let own = "$HTTP[\"host\"] == \"www.a.test\" { server.tag = \"x\" }\n";
@@ -149,7 +149,7 @@ fn a_stop_does_not_wait_for_who_is_asked() {
 }
 
 #[test]
-fn somebody_has_to_admit_names_and_something_to_activate_it() {
+fn incomplete_settings_of_orders_on_demand_are_refused() {
     for (lines, message) in [
         ("acme.on-demand-ask = \"http://127.0.0.1/x\"", "need acme.activate"),
         ("acme.on-demand-ask = \"127.0.0.1\"", "is no URL that can be asked"),

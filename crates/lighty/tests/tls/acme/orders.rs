@@ -209,7 +209,7 @@ fn an_account_is_bound_to_one_elsewhere() {
 }
 
 #[test]
-fn what_an_authority_refuses_is_said_in_its_words() {
+fn refusal_by_an_authority_is_logged_in_its_own_terms() {
     let Some(pebble) = Pebble::start("\"domainBlocklist\": [\"www.a.test\"],", &[]) else { return };
     let server = site(&pebble, ONE).start();
     server.await_log("forbidden by policy");
@@ -221,7 +221,7 @@ fn what_an_authority_refuses_is_said_in_its_words() {
 }
 
 #[test]
-fn what_has_failed_is_rehearsed_before_it_counts_again() {
+fn failed_order_is_rehearsed_before_the_next_real_one() {
     let no_names = "\"domainBlocklist\": [\"www.a.test\"],";
     let Some(authority) = Pebble::start(no_names, &[]) else { return };
     let Some(rehearsal) = Pebble::start("", &[]) else { return };
@@ -265,7 +265,7 @@ fn the_next_issuer_is_asked_where_one_is_down() {
 }
 
 #[test]
-fn what_cannot_be_had_does_not_start_and_says_why() {
+fn invalid_acme_settings_stop_the_start_with_the_reason() {
     for (lines, message) in [
         ("acme.activate = \"enable\"", "needs acme.names"),
         ("$HTTP[\"host\"] == \"localhost\" { acme.activate = \"enable\" }", "has no dot"),

@@ -74,7 +74,7 @@ fn printed_file(printed: &str) -> String {
 }
 
 #[test]
-fn nothing_is_ordered_that_could_not_be_kept() {
+fn no_certificate_is_ordered_that_could_not_be_stored() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let setup = site(&pebble, ONE);
     let store = setup.directory().join("store");

@@ -224,7 +224,7 @@ fn secrets_that_cannot_be_written_stop_the_start() {
 }
 
 #[test]
-fn what_a_process_may_not_read_any_more_stays_at_a_reload() {
+fn files_that_became_unreadable_are_kept_at_a_reload() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: only root can give up rights");

@@ -39,7 +39,7 @@ fn clients_are_sent_to_https_and_remember_it() {
 }
 
 #[test]
-fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
+fn use_of_tls_without_a_tls_listener_is_warned_of() {
     let printed = |lines: &str| {
         let (code, out, printed) = lighty!().config(lines).run(&["-tt", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{lines}: {printed}");

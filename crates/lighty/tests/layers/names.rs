@@ -1,8 +1,8 @@
 //! Refuses words in identifiers that do not say what they name: a participle that leaves out its
 //! noun (`asked`, `told`), a house metaphor (`errand`), or `words` for arguments, tokens and
-//! messages.
+//! messages. Refuses names of tests that begin with a pronoun instead of the subject.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 
 use super::files::TextFile;
 use super::{Rule, Violation};
@@ -32,36 +32,97 @@ const REFUSED: &[(&str, &str)] = &[
 /// which tests are named.
 const PARTS_MAX: usize = 3;
 
-pub(super) const RULES: &[Rule<TextFile>] = &[Rule {
-    name: "an identifier says what it names",
-    find: vague_names,
-    planted: &[
-        ("crates/lighty-io/src/one.rs", "struct Complaint;"),
-        ("crates/lighty-io/src/one.rs", "fn f() {\n    let words = g();\n}"),
-        ("crates/lighty-io/src/one.rs", "fn f() { one.words().len() }"),
-        ("crates/lighty-io/src/one.rs", "const TOLD_MAX: usize = 4;"),
-        ("crates/lighty-io/src/one.rs", "enum One { BodyAskedTwice }"),
-        ("crates/lighty-io/src/one.rs", "make! { is_said: bool }"),
-        ("crates/lighty-io/tests/io/one.rs", "#[derive(Clone)]\nstruct One { errand: u8 }"),
-        ("fuzz/src/one.rs", "macro_rules! one { ($words:literal) => { $words } }"),
-    ],
-    fine: &[
-        ("crates/lighty-io/src/one.rs", "/// What was asked.\nfn f() { \"words\" /* told */ }"),
-        ("crates/lighty-io/src/one.rs", "fn f() { path.ancestors().map(|word| masked(word)) }"),
-        ("crates/lighty-io/src/one.rs", "fn wrong_lines_are_told() { passwords() }"),
-        ("docs/one.md", "let words = asked;"),
-    ],
-}];
+/// Refused first parts of the names of tests: pronouns in place of the subject.
+const OPENINGS: &[&str] = &[
+    "it",
+    "its",
+    "nobody",
+    "somebody",
+    "that",
+    "there",
+    "these",
+    "they",
+    "this",
+    "those",
+    "what",
+    "whatever",
+    "where",
+    "wherever",
+    "which",
+    "whichever",
+    "who",
+    "whoever",
+    "whom",
+    "whose",
+];
+
+pub(super) const RULES: &[Rule<TextFile>] = &[
+    Rule {
+        name: "an identifier says what it names",
+        find: vague_names,
+        planted: &[
+            ("crates/lighty-io/src/one.rs", "struct Complaint;"),
+            ("crates/lighty-io/src/one.rs", "fn f() {\n    let words = g();\n}"),
+            ("crates/lighty-io/src/one.rs", "fn f() { one.words().len() }"),
+            ("crates/lighty-io/src/one.rs", "const TOLD_MAX: usize = 4;"),
+            ("crates/lighty-io/src/one.rs", "enum One { BodyAskedTwice }"),
+            ("crates/lighty-io/src/one.rs", "make! { is_said: bool }"),
+            ("crates/lighty-io/tests/io/one.rs", "#[derive(Clone)]\nstruct One { errand: u8 }"),
+            ("fuzz/src/one.rs", "macro_rules! one { ($words:literal) => { $words } }"),
+        ],
+        fine: &[
+            ("crates/lighty-io/src/one.rs", "/// What was asked.\nfn f() { \"words\" /* told */ }"),
+            ("crates/lighty-io/src/one.rs", "fn f() { path.ancestors().map(|word| masked(word)) }"),
+            ("crates/lighty-io/src/one.rs", "fn wrong_lines_are_told() { passwords() }"),
+            ("docs/one.md", "let words = asked;"),
+        ],
+    },
+    Rule {
+        name: "the name of a test begins with its subject",
+        find: riddles,
+        planted: &[
+            ("crates/lighty-io/src/one.rs", "#[test]\nfn what_is_forgotten_is_gone() {}"),
+            (
+                "crates/lighty-io/src/one.rs",
+                "#[cfg(test)]\nmod tests { #[test] fn they_differ() {} }",
+            ),
+            ("crates/lighty-io/tests/one.rs", "#[tokio::test]\nasync fn who_closes_may_read() {}"),
+            (
+                "crates/lighty-io/tests/one.rs",
+                "#[tokio::test(flavor = \"current_thread\")]\nasync fn it_ends() {}",
+            ),
+            (
+                "crates/lighty-io/tests/one.rs",
+                "#[test]\n#[ignore]\n/// One.\npub(super) fn there_is_a_limit() {}",
+            ),
+            (
+                "crates/lighty-io/src/one.rs",
+                "proptest! {\n    #[test]\n    fn whatever_comes(text: u8) {}\n}",
+            ),
+        ],
+        fine: &[
+            ("crates/lighty-io/src/one.rs", "fn what_holds() {}\n#[test]\nfn truth_holds() {}"),
+            ("crates/lighty-io/src/one.rs", "#[test]\nfn one() { fn what_is_inside() {} }"),
+            ("crates/lighty-io/src/one.rs", "#[cfg(test)]\nfn where_it_is() {}"),
+            ("crates/lighty-io/src/one.rs", "#[test]\nfn items_do_what_they_do() {}"),
+            ("crates/lighty-io/src/one.rs", "/// #[test] fn it_ends() {}\nfn f() {}"),
+            ("docs/one.md", "#[test]\nfn what_is_forgotten_is_gone() {}"),
+        ],
+    },
+];
 
 fn vague_names(file: &TextFile) -> Vec<Violation> {
     let mut found = Vec::new();
     // Reading the tokens of all files would take long.
     let text = file.text.to_ascii_lowercase();
     if file.is_rust() && REFUSED.iter().any(|(part, _)| text.contains(part)) {
-        let tokens = file.text.parse();
-        collect(tokens.unwrap_or_else(|error| panic!("{}: {error}", file.path)), &mut found);
+        collect(tokens(file), &mut found);
     }
     found
+}
+
+fn tokens(file: &TextFile) -> TokenStream {
+    file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path))
 }
 
 fn collect(tokens: TokenStream, found: &mut Vec<Violation>) {
@@ -103,4 +164,53 @@ fn parts(name: &str) -> Vec<String> {
     }
     parts.retain(|part| !part.is_empty());
     parts
+}
+
+fn riddles(file: &TextFile) -> Vec<Violation> {
+    let mut found = Vec::new();
+    // Reading the tokens of all files would take long.
+    let is_suspect = |opening: &&str| file.text.contains(&format!("fn {opening}_"));
+    if file.is_rust() && OPENINGS.iter().any(is_suspect) {
+        collect_riddles(tokens(file), &mut found);
+    }
+    found
+}
+
+/// Finds refused names of functions behind an attribute whose path ends in `test`.
+fn collect_riddles(tokens: TokenStream, found: &mut Vec<Violation>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut is_test = false;
+    for (at, token) in tokens.iter().enumerate() {
+        match (token, tokens.get(at + 1)) {
+            (TokenTree::Punct(mark), Some(TokenTree::Group(group))) if mark.as_char() == '#' => {
+                let is_attribute = group.delimiter() == Delimiter::Bracket;
+                is_test |= is_attribute && is_test_attribute(group.stream());
+            }
+            (TokenTree::Ident(keyword), Some(TokenTree::Ident(name))) if keyword == "fn" => {
+                if is_test && begins_with_opening(name) {
+                    let line = name.span().start().line;
+                    found.push((line, format!("{name}: begin with the subject")));
+                }
+                is_test = false;
+            }
+            (TokenTree::Group(group), _) => collect_riddles(group.stream(), found),
+            _ => {}
+        }
+    }
+}
+
+/// Returns true for `test`, `tokio::test` and `tokio::test(...)`.
+fn is_test_attribute(attribute: TokenStream) -> bool {
+    let is_path = |token: &TokenTree| match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(mark) => mark.as_char() == ':',
+        TokenTree::Group(_) | TokenTree::Literal(_) => false,
+    };
+    let last = attribute.into_iter().take_while(is_path).last();
+    matches!(last, Some(TokenTree::Ident(name)) if name == "test")
+}
+
+fn begins_with_opening(name: &Ident) -> bool {
+    let name = name.to_string();
+    name.split_once('_').is_some_and(|(opening, _)| OPENINGS.contains(&opening))
 }

@@ -56,6 +56,26 @@ pub fn parse_host(
     Ok(port)
 }
 
+/// The authority that conditions, logs and backends see for a `Host` field: the host as
+/// [`parse_host`] writes it, and the port unless it is the scheme's default.
+///
+/// # Errors
+/// [`HostFault`].
+pub fn normalized_authority(
+    value: &[u8],
+    scheme: &str,
+    opts: &ParseOpts,
+) -> Result<Vec<u8>, HostFault> {
+    let mut authority = Vec::new();
+    if let Some(port) = parse_host(value, opts, &mut authority)? {
+        authority.push(b':');
+        crate::decimal::push(u64::from(port), &mut authority);
+    }
+    let kept = without_default_port(&authority, scheme).len();
+    authority.truncate(kept);
+    Ok(authority)
+}
+
 /// The host of an authority, without its port, as a directory name; `None` if there is none, or if
 /// it would lead elsewhere: a leading dot, a slash.
 #[must_use]
@@ -193,6 +213,21 @@ mod tests {
             let found = without_default_port(authority.as_bytes(), scheme);
             assert_eq!(found, left.as_bytes(), "{authority} {scheme}");
         }
+    }
+
+    #[test]
+    fn authority_has_no_default_port_and_no_final_dot() {
+        let opts = ParseOpts::default();
+        for (value, scheme, authority) in [
+            ("A.b.:80", "http", "a.b"),
+            ("a.b:80", "https", "a.b:80"),
+            ("a.b:0443", "https", "a.b"),
+            ("[::0:1]:8080", "http", "[::1]:8080"),
+        ] {
+            let read = normalized_authority(value.as_bytes(), scheme, &opts);
+            assert_eq!(read.as_deref(), Ok(authority.as_bytes()), "{value}");
+        }
+        assert!(normalized_authority(b"a/b", "http", &opts).is_err());
     }
 
     #[test]

@@ -368,15 +368,11 @@ fn take_scheme(ex: &mut Exchange, proto: &[u8]) {
 
 /// Sets the host that the client requested, with the same checks as for the `Host` field.
 fn take_host(ex: &mut Exchange, value: &[u8]) {
-    let mut name = Vec::new();
-    let Ok(port) = host::parse_host(value, &ex.settings.server.parse, &mut name) else { return };
-    if let Some(port) = port {
-        name.extend_from_slice(format!(":{port}").as_bytes());
-    }
-    let kept = host::without_default_port(&name, ex.request.scheme).len();
-    name.truncate(kept);
-    ex.request.fields.set(Known::Host, &name);
-    ex.request.authority = name;
+    let opts = &ex.settings.server.parse;
+    let authority = host::normalized_authority(value, ex.request.scheme, opts);
+    let Ok(authority) = authority else { return };
+    ex.request.fields.set(Known::Host, &authority);
+    ex.request.authority = authority;
 }
 
 #[cfg(test)]

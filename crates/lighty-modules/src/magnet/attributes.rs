@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::{Exchange, extension_slot};
-use lighty_http::{Method, Version};
+use lighty_http::{Method, Version, host};
 use lighty_io::transport::Peer;
 use lighty_lua::{AccessError, ScriptValue};
 
@@ -203,7 +203,7 @@ pub(super) fn set(
             Ok(())
         }
         b"uri.authority" => {
-            ex.request.authority = bytes.to_ascii_lowercase();
+            set_authority(ex, bytes);
             Ok(())
         }
         b"request.method" => {
@@ -337,6 +337,13 @@ fn parts_mut(ex: &mut Exchange) -> &mut PathParts {
         },
     };
     ex.ext_mut::<ScriptChanges>().path_parts.get_or_insert(now)
+}
+
+/// As in lighttpd, a script may set an authority that no client may send.
+fn set_authority(ex: &mut Exchange, value: &[u8]) {
+    let opts = &ex.settings.server.parse;
+    let authority = host::normalized_authority(value, ex.request.scheme, opts);
+    ex.request.authority = authority.unwrap_or_else(|_| value.to_ascii_lowercase());
 }
 
 fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {

@@ -126,18 +126,21 @@ impl Rewrite {
             let text = format!("{}: {}", name.escape_ascii(), value.escape_ascii());
             FaultReport::new(Fault::BackendMalformed, text)
         };
-        if let Some(host) = &self.host {
-            let mut checked = Vec::new();
-            host::parse_host(host, &ex.settings.server.parse, &mut checked)
-                .map_err(|_| refused(REWRITE_HOST, host))?;
-            ex.request.authority = host.to_ascii_lowercase();
-            ex.request.fields.set(Known::Host, host);
-        }
+        let (scheme, opts) = (ex.request.scheme, &ex.settings.server.parse);
+        let authority = self.host.as_ref().map(|host| {
+            let authority = host::normalized_authority(host, scheme, opts);
+            authority.map_err(|_| refused(REWRITE_HOST, host))
+        });
+        let authority = authority.transpose()?;
         if let Some(target) = &self.target {
             let is_path = target.first() == Some(&b'/');
             if !is_path || ex.set_target(target).is_err() {
                 return Err(refused(REWRITE_URI, target));
             }
+        }
+        if let Some(authority) = authority {
+            ex.request.fields.set(Known::Host, &authority);
+            ex.request.authority = authority;
         }
         ex.ext_mut::<WantedBackend>().0 = self.backend.unwrap_or_default();
         Ok(Step::Restart)

@@ -274,6 +274,11 @@ fn a_rewritten_request_begins_again_with_its_body() {
         ),
         "/app/out" => answer("200 OK", "X-Rewrite-URI: /static.txt\r\n", ""),
         "/app/wrong" => answer("200 OK", "X-Rewrite-Host: a/b\r\n", ""),
+        "/app/port" => answer(
+            "200 OK",
+            "X-Rewrite-URI: /app/second\r\nX-Rewrite-Host: Other.example.:80\r\n",
+            "",
+        ),
         _ => {
             let host = seen.field("Host").expect("a host");
             let body = String::from_utf8_lossy(&seen.body).into_owned();
@@ -288,6 +293,7 @@ fn a_rewritten_request_begins_again_with_its_body() {
     );
     assert_eq!(posted.text(), "POST other.example hello");
     assert_eq!(backend.requests().last().expect("two").target(), "/app/second?x=1");
+    assert_eq!(server.get("/app/port").text(), "GET other.example ", "as a client's Host");
     assert_eq!(server.get("/app/out").text(), "a file");
     assert_eq!(server.get("/app/wrong").status, 502);
 }

@@ -16,6 +16,7 @@ use super::bare_key::{self, SignedIn};
 use super::certificate::{allows_usage, key_usage};
 use super::materials::Materials;
 use super::tls_error::TlsError;
+use crate::clock;
 
 /// Options for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl ClientAuth {
     /// Verifies a chain, the leaf first; also one that was stored with a session.
     pub(super) fn judge(&self, chain: Option<&[CertificateDer<'static>]>) -> ClientVerdict {
         let Some([leaf, rest @ ..]) = chain else { return ClientVerdict::None };
-        match self.verify(leaf, rest, UnixTime::now()) {
+        match self.verify(leaf, rest, UnixTime::since_unix_epoch(clock::unix_now())) {
             Ok(_) => ClientVerdict::Verified,
             Err(error) => ClientVerdict::Failed(message(&error)),
         }

@@ -11,6 +11,16 @@ pub(super) fn listed_paths(page: &str) -> Vec<String> {
     let tables = page.split_once("## Effects and wake-ups").expect("the section").1;
     let tables = tables.split_once("\n## ").map_or(tables, |(section, _)| section);
     let rows = tables.lines().filter(|line| line.starts_with('|'));
+    paths_in(rows)
+}
+
+/// The paths of the first of the two tables, which has the effects.
+pub(super) fn effect_paths(page: &str) -> Vec<String> {
+    let tables = page.split_once("\n| effect |").expect("the table").1;
+    paths_in(tables.lines().take_while(|line| !line.is_empty()))
+}
+
+fn paths_in<'a>(rows: impl Iterator<Item = &'a str>) -> Vec<String> {
     let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     quoted.filter(|text| text.contains('/')).map(str::to_owned).collect()
 }
@@ -34,8 +44,18 @@ pub(super) fn names_file(listed: &str, crate_name: &str, below_src: &str) -> boo
 const OUTSIDE: &[&str] = &["io/file/fault.rs", "io/process/simulated.rs"];
 
 /// Beginnings of waits for a timer, or for another task or thread.
-const WAITS: &[&[&str]] =
-    &[&["sleep"], &["sleep_until"], &["notified"], &["oneshot", "channel"], &["time", "timeout"]];
+const WAITS: &[&[&str]] = &[
+    &["sleep"],
+    &["sleep_until"],
+    &["notified"],
+    &["oneshot", "channel"],
+    &["mpsc", "channel"],
+    &["mpsc", "unbounded_channel"],
+    &["watch", "channel"],
+    &["Semaphore", "new"],
+    &["Waker"],
+    &["time", "timeout"],
+];
 
 fn waits(source: &Source) -> bool {
     WAITS.iter().any(|wait| {

@@ -24,8 +24,8 @@ const WARM_UP: usize = 200;
 const COUNTED: u64 = 2000;
 
 /// Requests in a burst. Once a second a worker checks its files and connections, which may
-/// allocate: a burst between two checks must not. On a busy machine, 800 streams take that second.
-const BURST: u64 = 25;
+/// allocate: a burst between two checks must not. On a busy machine, 200 streams take that second.
+const BURST: u64 = 5;
 
 /// Starts a server in this process; it ends with the process.
 fn start(root: &std::path::Path, more: &str) -> SocketAddr {
@@ -101,7 +101,7 @@ fn a_warm_request_allocates_nothing() {
         let counted = allocations(&mut client, path, length);
         println!("{path} ({length} bytes): allocations in bursts of {BURST}: {counted:?}");
         let none = counted.iter().filter(|count| **count == 0).count();
-        assert!(none * 2 > counted.len(), "a warm request for {path} allocates: {counted:?}");
+        assert!(none * 3 > counted.len() * 2, "a warm request for {path} allocates: {counted:?}");
     }
     let address = start(root.path(), "http2.max-requests = 0\n");
     drop(connect(address));
@@ -109,14 +109,14 @@ fn a_warm_request_allocates_nothing() {
     let counted = allocations_in_streams(&mut client, "/small", 44);
     println!("/small over HTTP/2: allocations in bursts of {BURST} times 8: {counted:?}");
     let none = counted.iter().filter(|count| **count == 0).count();
-    assert!(none * 2 > counted.len(), "a warm stream allocates: {counted:?}");
+    assert!(none * 3 > counted.len() * 2, "a warm stream allocates: {counted:?}");
     // A log passes its buffer to its writer every few hundred lines and takes another.
     let mut client = connect(start(root.path(), "accesslog.filename = \"/dev/null\"\n"));
     for (path, length) in files {
         let counted = allocations(&mut client, path, length);
         println!("{path} with a log: allocations in bursts of {BURST}: {counted:?}");
         let few = counted.iter().filter(|count| **count <= 2).count();
-        assert!(few * 2 > counted.len(), "a logged request for {path} allocates: {counted:?}");
+        assert!(few * 3 > counted.len() * 2, "a logged request for {path} allocates: {counted:?}");
     }
 }
 

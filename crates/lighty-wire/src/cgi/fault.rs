@@ -1,9 +1,7 @@
 //! The faults, in one table.
 
-use lighty_http::Status;
-
 lighty_http::fault_table! {
-    /// Reason why a gateway program's response is rejected. The client gets [`CgiFault::STATUS`].
+    /// Reason why a gateway program's response is rejected, with status 502 for the client.
     CgiFault {
         HeadTooLarge = "cgi-head-too-large", "the backend's header exceeds its limit";
         TooManyFields = "cgi-too-many-fields", "the backend sent more header fields than the limit allows";
@@ -20,9 +18,4 @@ lighty_http::fault_table! {
         TransferCoding = "cgi-transfer-coding", "the backend's Transfer-Encoding is neither chunked nor identity";
         ContentLengthConflict = "cgi-content-length-conflict", "the backend sent two different Content-Length values";
     }
-}
-
-impl CgiFault {
-    /// The status for the client, the same for all faults.
-    pub const STATUS: Status = Status::BAD_GATEWAY;
 }

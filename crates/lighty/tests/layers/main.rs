@@ -6,6 +6,7 @@
 //! that it must find and code that it must accept. A single test checks all sources against all
 //! rules, because parsing takes seconds.
 
+mod architecture;
 mod circles;
 mod comments;
 mod edges;

@@ -268,7 +268,7 @@ faults! {
         "the backend finds that it is asked too much (ENHANCE_YOUR_CALM)";
     BackendMalformed = Backend, 502, Error, Keep, "the backend's response is malformed";
     BackendHeadTooLarge = Backend, 502, Error, Keep,
-        "the head of the backend's response exceeds 64 KB or its number of fields";
+        "the head of the backend's response exceeds 65536 bytes or 256 lines";
     BackendBusy = Backend, 503, Error, Keep, Rejected, Unchanged,
         "the backend takes no request now";
     HeadUnfit = Client, 431, Notice, Keep, Unsent, Unchanged,

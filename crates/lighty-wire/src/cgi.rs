@@ -10,6 +10,6 @@ pub mod params;
 
 pub use crate::http1::Head;
 pub use fault::CgiFault;
-pub use head::{CgiHead, HeadLimits, parse_head};
+pub use head::{CgiHead, HEAD_BYTES_MAX, HEAD_LINES_MAX, HeadLimits, parse_head};
 pub use left::Left;
 pub use params::{Params, Purpose};

@@ -9,6 +9,7 @@ use lighty_core::{Fault, Settings};
 use lighty_http::Status;
 use lighty_http::range;
 use lighty_http::uri::UriFault;
+use lighty_wire::cgi;
 use lighty_wire::http1::chunked::{self, ChunkFault};
 use lighty_wire::http1::{RequestFault, request};
 
@@ -163,6 +164,12 @@ fn fixed_limits(page: &mut String) {
             "other connections get their turn",
         ),
         (u64::from(limits::RESTARTS_MAX), "restarts of one request", "500"),
+        (u64::from(limits::REWRITES_MAX), "rewrites of one request by `url.rewrite-repeat`", "500"),
+        (limits::REWRITTEN_BYTES_MAX as u64, "bytes of a rewritten URL", "500"),
+        (cgi::HEAD_BYTES_MAX as u64, "bytes of the head of a backend's response", "502"),
+        (u64::from(cgi::HEAD_LINES_MAX), "lines of the head of a backend's response", "502"),
+        (u64::from(limits::INTERIM_MAX), "interim responses of a backend to one request", "502"),
+        (limits::SENDFILE_PARTS_MAX as u64, "parts in one `X-Sendfile2`", "502"),
         (
             limits::ERROR_PAGE_BYTES_MAX as u64,
             "bytes of a page of `server.errorfile-prefix`",

@@ -13,6 +13,12 @@ use memchr::memchr;
 use super::CgiFault;
 use crate::http1::Head;
 
+/// Bytes of a response head, up to its empty line.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Lines of a response head.
+pub const HEAD_LINES_MAX: u32 = 256;
+
 /// Size limits of a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
@@ -24,7 +30,7 @@ pub struct HeadLimits {
 
 impl Default for HeadLimits {
     fn default() -> Self {
-        Self { head_bytes_max: 64 * 1024, fields_max: 256 }
+        Self { head_bytes_max: HEAD_BYTES_MAX, fields_max: HEAD_LINES_MAX }
     }
 }
 

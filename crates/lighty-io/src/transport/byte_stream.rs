@@ -37,7 +37,8 @@ pub trait ByteStream: Debug {
     /// Resolves when the connection breaks, even though it is not read any more.
     fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-    /// Ends both directions; all waits wake up.
+    /// Ends both directions; all waits wake up. After [`abort`](Self::abort) the peer sees no end
+    /// before the reset.
     fn shut_down(&self);
 
     /// Makes the connection's end a reset, where it has one (a unix socket has none), so that the
@@ -69,6 +70,10 @@ impl ByteStream for Stream {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                // As in `poll_read`: the peer has closed, and its bytes end in order.
+                Err(error) if !self.is_tcp() && error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                }
                 done => return Poll::Ready(done),
             }
         }
@@ -96,7 +101,8 @@ impl ByteStream for Stream {
     }
 
     fn shut_down(&self) {
-        self.shutdown_handle().shut_down(ShutdownHow::Both);
+        let how = if self.ends_with_reset() { ShutdownHow::Read } else { ShutdownHow::Both };
+        self.shutdown_handle().shut_down(how);
     }
 
     fn abort(&self) {

@@ -1,10 +1,11 @@
 //! A tunnel relays bytes between two byte streams until both have ended.
 //!
 //! The end of one direction is passed on as a half-close while the other continues, and a reset as
-//! a reset, so that a part of a stream does not look like all of it. A waiting direction holds no
-//! buffer, so an idle tunnel costs only the two streams and its future.
-//! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
-//! of [`TunnelMeter::active_ms`] may shut its ends down.
+//! a reset, so that a part of a stream does not look like all of it. A side that takes no more
+//! bytes is still read to its end. A waiting direction holds no buffer, so an idle tunnel costs
+//! only the two streams and its future. [`Tunnel::run_while_active`] ends an idle tunnel.
+//! [`Tunnel::run`] has no time limit; a watcher of [`TunnelMeter::active_ms`] may shut its ends
+//! down.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -48,6 +49,8 @@ pub struct TunnelMeter {
     pub active_ms: Cell<u64>,
     /// The side that ended first, while the other continues.
     pub half_closed: Cell<Option<Side>>,
+    /// The side whose connection ends with a reset, since the other one failed before its end.
+    pub cut: Cell<Option<Side>>,
 }
 
 /// Error of a tunnel.
@@ -67,6 +70,8 @@ pub struct TunnelEnd {
     /// True if the idle limit expired and both connections were shut down; false if they ended or
     /// broke by themselves.
     pub was_idle: bool,
+    /// True if the far side failed before its end, so that the near side gets a reset.
+    pub is_near_cut: bool,
     /// Bytes sent from the far to the near side.
     pub to_near_bytes: u64,
 }
@@ -90,7 +95,8 @@ impl Tunnel<'_> {
     ///
     /// # Errors
     /// The first failure of either side. The other side is then reset when its connection closes,
-    /// unless its stream was complete.
+    /// unless its stream was complete. If the tunnel is dropped before its end, each side for which
+    /// it holds bytes is reset.
     pub async fn run(
         self,
         buffers: &BufPool,
@@ -99,13 +105,15 @@ impl Tunnel<'_> {
     ) -> Result<(), TunnelError> {
         let mut to_far = Direction::new(Side::Near, self.near, self.far, self.early_near);
         let mut to_near = Direction::new(Side::Far, self.far, self.near, self.early_far);
-        // A side whose end was passed on is not read again; only its reset still matters.
+        // A side that has ended is not read again; only its reset still matters.
         let mut near_reset = self.near.reset();
         let mut far_reset = self.far.reset();
         let turn = Turn { buffers, clock, meter };
         meter.active_ms.set(clock.mono_ms());
         let ended = poll_fn(|cx| {
+            to_far.check_source(&to_near);
             let far = to_far.poll(cx, &turn, &meter.to_far_bytes)?;
+            to_near.check_source(&to_far);
             let near = to_near.poll(cx, &turn, &meter.to_near_bytes)?;
             meter.half_closed.set(match (far, near) {
                 (Poll::Ready(()), Poll::Ready(())) => return Poll::Ready(Ok(())),
@@ -113,26 +121,35 @@ impl Tunnel<'_> {
                 (Poll::Pending, Poll::Ready(())) => Some(Side::Far),
                 (Poll::Pending, Poll::Pending) => None,
             });
-            if far.is_ready() && near_reset.as_mut().poll(cx).is_ready() {
+            if let Some(error) = to_far.take_loss(&to_near).or_else(|| to_near.take_loss(&to_far)) {
+                return Poll::Ready(Err(error));
+            }
+            if to_far.has_source_ended() && near_reset.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(reset(Side::Near)));
             }
-            if near.is_ready() && far_reset.as_mut().poll(cx).is_ready() {
+            if to_near.has_source_ended() && far_reset.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(reset(Side::Far)));
             }
             Poll::Pending
         })
         .await;
-        match ended.as_ref().map_err(|error| error.side) {
+        meter.cut.set(match ended.as_ref().map_err(|error| error.side) {
             Err(Side::Near) => to_far.break_off(),
             Err(Side::Far) => to_near.break_off(),
-            Ok(()) => {}
-        }
+            Ok(()) => None,
+        });
+        to_far.finish();
+        to_near.finish();
         ended
     }
 
     /// Like [`Self::run`], but shuts both connections down once no bytes have moved for `idle_ms`
     /// milliseconds (0: no limit). A broken tunnel counts as ended, because both sides already
     /// know.
+    ///
+    /// The bytes of an idle tunnel have no known frames, so silence may well be their end: as with
+    /// HAProxy and nginx, a side that has received everything sees the end of its stream. A side
+    /// for which bytes are held gets a reset.
     pub async fn run_while_active(
         self,
         buffers: &BufPool,
@@ -151,7 +168,8 @@ impl Tunnel<'_> {
             near.shut_down();
             far.shut_down();
         }
-        TunnelEnd { was_idle, to_near_bytes: meter.to_near_bytes.get() }
+        let is_near_cut = meter.cut.get() == Some(Side::Near);
+        TunnelEnd { was_idle, is_near_cut, to_near_bytes: meter.to_near_bytes.get() }
     }
 }
 
@@ -183,8 +201,20 @@ struct Direction<'a> {
     from: &'a dyn ByteStream,
     to: &'a dyn ByteStream,
     state: State,
+    /// The source was reset, and a failed write to it has taken the error: its end is none.
+    is_source_reset: bool,
 }
 
+// A direction (`State`); it begins with `WriteEarly` if there are early bytes:
+//
+//                   peer gone
+//     Write, WriteEarly ----> Lost
+//       ^    |
+//       |    v
+//       Read ---------> End ---------> Done
+//              end           passed on
+
+/// Progress of a direction.
 enum State {
     /// No bytes are buffered.
     Read,
@@ -196,6 +226,9 @@ enum State {
     End,
     /// The end has been passed on.
     Done,
+    /// The receiver takes no more bytes. The rest of its own bytes is passed on before the tunnel
+    /// ends.
+    Lost(TunnelError),
 }
 
 enum Buffer {
@@ -227,7 +260,7 @@ impl<'a> Direction<'a> {
         early: Bytes,
     ) -> Self {
         let state = if early.is_empty() { State::Read } else { State::WriteEarly(early) };
-        Direction { from_side, from, to, state }
+        Direction { from_side, from, to, state, is_source_reset: false }
     }
 
     fn poll(
@@ -245,10 +278,16 @@ impl<'a> Direction<'a> {
                 ready!(self.to.poll_end(cx));
                 self.state = State::Done;
             }
-            if let State::Done = self.state {
-                return Poll::Ready(Ok(()));
+            match self.state {
+                State::Done => return Poll::Ready(Ok(())),
+                // The other direction wakes the task.
+                State::Lost(_) => return Poll::Pending,
+                State::Read | State::WriteEarly(_) | State::Write { .. } | State::End => {}
             }
-            let bytes = ready!(self.poll_flush(cx))?;
+            let bytes = match ready!(self.poll_flush(cx)) {
+                Ok(bytes) => bytes,
+                Err(error) => return self.lose(error),
+            };
             moved.set(moved.get() + bytes as u64);
             turn.meter.active_ms.set(turn.clock.mono_ms());
             left = left.saturating_sub(bytes);
@@ -269,6 +308,7 @@ impl<'a> Direction<'a> {
         let mut buffer = Buffer::take(turn.buffers);
         let read = ready!(self.from.poll_read(cx, buffer.bytes()));
         self.state = match read.map_err(|error| self.read_error(error))? {
+            0 if self.is_source_reset => return Poll::Ready(Err(reset(self.from_side))),
             0 => State::End,
             end => State::Write { buffer, start: 0, end },
         };
@@ -276,17 +316,16 @@ impl<'a> Direction<'a> {
     }
 
     /// Writes as many bytes as the other side accepts, at least one, and returns their number.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, TunnelError>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let to = self.to;
         let pending = match &mut self.state {
             State::WriteEarly(bytes) => &bytes[..],
             State::Write { buffer, start, end } => &buffer.bytes()[*start..*end],
-            State::Read | State::End | State::Done => return Poll::Ready(Ok(0)),
+            State::Read | State::End | State::Done | State::Lost(_) => return Poll::Ready(Ok(0)),
         };
         let offered = pending.len();
         debug_assert!(offered > 0, "a buffer without bytes");
-        let written = ready!(to.poll_write(cx, pending))
-            .map_err(|error| TunnelError { side: self.to_side(), error })?;
+        let written = ready!(to.poll_write(cx, pending))?;
         debug_assert!((1..=offered).contains(&written), "{written} of {offered}");
         self.advance(written);
         Poll::Ready(Ok(written))
@@ -302,18 +341,64 @@ impl<'a> Direction<'a> {
                 *start += written;
                 start == end
             }
-            State::Read | State::End | State::Done => false,
+            State::Read | State::End | State::Done | State::Lost(_) => false,
         };
         if empty {
             self.state = State::Read;
         }
     }
 
-    /// Resets the receiver of a stream that will not be completed.
-    fn break_off(&self) {
-        if !matches!(self.state, State::Done) {
-            self.to.abort();
+    /// Handles an error of the receiver. One that is gone may have sent bytes before that, which
+    /// the other direction passes on.
+    fn lose(&mut self, error: io::Error) -> Poll<Result<(), TunnelError>> {
+        let kind = error.kind();
+        let error = TunnelError { side: self.to_side(), error };
+        if matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+            self.state = State::Lost(error);
+            return Poll::Pending;
         }
+        Poll::Ready(Err(error))
+    }
+
+    /// Learns from the direction towards the source that the source was reset. The write that
+    /// failed has taken the error from the socket, which then reports an end to its reader. The end
+    /// of a source that was closed in order, and refuses bytes (`BrokenPipe`), is one.
+    fn check_source(&mut self, towards: &Direction<'_>) {
+        if let State::Lost(failure) = &towards.state {
+            self.is_source_reset = failure.error.kind() == io::ErrorKind::ConnectionReset;
+        }
+    }
+
+    /// Takes the receiver's failure once `back`, the other direction, moves nothing any more.
+    fn take_loss(&mut self, back: &Direction<'_>) -> Option<TunnelError> {
+        let is_due = matches!(self.state, State::Lost(_));
+        if !is_due || !matches!(back.state, State::Done | State::Lost(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Lost(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// True if the source has ended. The end may still have to be passed on.
+    fn has_source_ended(&self) -> bool {
+        matches!(self.state, State::End | State::Done)
+    }
+
+    /// Resets the receiver of a stream that will not be completed. Returns the receiver's side if
+    /// that was necessary.
+    fn break_off(&self) -> Option<Side> {
+        if matches!(self.state, State::Done) {
+            return None;
+        }
+        self.to.abort();
+        Some(self.to_side())
+    }
+
+    /// Drops the rest, of which the receiver knows.
+    fn finish(&mut self) {
+        self.state = State::Done;
     }
 
     fn to_side(&self) -> Side {
@@ -325,6 +410,16 @@ impl<'a> Direction<'a> {
 
     fn read_error(&self, error: io::Error) -> TunnelError {
         TunnelError { side: self.from_side, error }
+    }
+}
+
+impl Drop for Direction<'_> {
+    /// A limit or a stop may drop a tunnel at any time. Its receiver must not take the bytes that
+    /// it has for all of them.
+    fn drop(&mut self) {
+        if matches!(self.state, State::WriteEarly(_) | State::Write { .. } | State::End) {
+            self.to.abort();
+        }
     }
 }
 

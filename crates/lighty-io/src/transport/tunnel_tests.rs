@@ -3,6 +3,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::*;
+use crate::transport::memory::{self, MemoryEnd};
 use crate::transport::tests::{tcp_pair, unix_pair};
 use crate::transport::{ShutdownHow, Stream};
 
@@ -198,7 +199,7 @@ async fn a_tunnel_with_a_limit_is_cut_at_both_ends_when_nothing_moves() {
         };
         let limit = Duration::from_millis(2 * LOOK_MS);
         let (ended, ()) = tokio::join!(tokio::time::timeout(limit, run), advance);
-        let expected = TunnelEnd { was_idle: true, to_near_bytes: 6 };
+        let expected = TunnelEnd { was_idle: true, is_near_cut: false, to_near_bytes: 6 };
         assert_eq!(ended.ok(), is_cut.then_some(expected), "{idle_ms} ms");
     }
 }
@@ -285,4 +286,112 @@ async fn a_full_side_holds_the_other_back() {
     ended.expect("whole");
     assert_eq!(backend.join().expect("backend").len(), 30_000_000);
     assert!(client.join().expect("client").is_empty());
+}
+
+/// A connection in memory: our stream and the peer's end.
+fn memory_pair(room_bytes: usize) -> (Stream, MemoryEnd) {
+    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let (ours, peer) = memory::pair(nowhere, nowhere, room_bytes);
+    (Stream::from_memory(ours), peer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_limit_resets_a_side_for_which_bytes_are_held() {
+    let bench = Bench::new();
+    let (near, client) = memory_pair(4);
+    let (far, backend) = memory_pair(16);
+    backend.write_all(b"answer").await.expect("room");
+    let (early_near, early_far) = (Bytes::new(), Bytes::new());
+    let tunnel = Tunnel { near: &near, far: &far, early_near, early_far };
+    let run = tunnel.run_while_active(&bench.buffers, &bench.clock, 1_000);
+    let advance = async {
+        tokio::time::sleep(Duration::from_millis(LOOK_MS / 2)).await;
+        bench.clock.advance(Duration::from_secs(1));
+    };
+    let (ended, ()) = tokio::join!(run, advance);
+    assert!(ended.was_idle && !ended.is_near_cut, "{ended:?}");
+    assert_eq!((client.is_reset(), backend.is_reset()), (true, false));
+    assert!(backend.is_ended(), "it has everything");
+}
+
+#[tokio::test]
+async fn bytes_of_a_side_that_takes_none_are_passed_on_before_its_reset() {
+    let bench = Bench::new();
+    let (near, client) = memory_pair(4);
+    let (far, mut backend) = tcp_pair().await;
+    let moved = |count| {
+        let meter = &bench.meter;
+        async move {
+            while meter.to_near_bytes.get() < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let watch = async {
+        backend.write_all(b"answer").expect("write");
+        moved(4).await;
+        let socket = socket2::Socket::from(backend);
+        socket.set_linger(Some(Duration::ZERO)).expect("linger");
+        drop(socket);
+        // The write fails, while two bytes of the response are held.
+        client.write_all(b"q").await.expect("room");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(client.read(&mut [0; 4]).await.expect("no reset yet"), 4);
+    };
+    let (ended, ()) = tokio::join!(bench.run(&near, &far), watch);
+    assert_eq!(ended.expect_err("reset").side, Side::Far);
+    assert_eq!((bench.meter.to_near_bytes.get(), bench.meter.cut.get()), (6, Some(Side::Near)));
+    assert!(client.is_reset(), "the response is not whole");
+}
+
+/// A stream that never takes its end.
+#[derive(Debug)]
+struct Endless(Stream);
+
+impl ByteStream for Endless {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_readable(cx)
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_read(cx, buffer)
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ByteStream::poll_write(&self.0, cx, bytes)
+    }
+
+    fn poll_end(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn reset(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>> {
+        ByteStream::reset(&self.0)
+    }
+
+    fn shut_down(&self) {
+        ByteStream::shut_down(&self.0);
+    }
+
+    fn abort(&self) {
+        ByteStream::abort(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn reset_is_seen_while_the_end_before_it_is_passed_on() {
+    let bench = Bench::new();
+    let (near, client) = memory_pair(16);
+    let near = Endless(near);
+    let (far, backend) = memory_pair(16);
+    backend.shutdown_write().expect("open");
+    let (early_near, early_far) = (Bytes::new(), Bytes::new());
+    let tunnel = Tunnel { near: &near, far: &far, early_near, early_far };
+    let reset = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        backend.reset();
+    };
+    let (ended, ()) = tokio::join!(bench.run_tunnel(tunnel), reset);
+    assert_eq!(ended.expect_err("reset").side, Side::Far);
+    assert!(client.is_reset(), "it does not have the end");
 }

@@ -56,7 +56,8 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
         Ok(connection) => {
             let greeting = upstream.spec.proxy_protocol.map(|version| greet(version, &caller));
             let tunnel = reply::tunnel(connection, Bytes::new(), &local);
-            tunnel.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
+            let ended = tunnel.run(caller.stream, greeting.unwrap_or_default()).await;
+            ended.map_or(0, |summary| summary.sent_bytes)
         }
         Err(report) => {
             let logged = upstream.fault_log.log(report.fault, local.clock.mono_ms());

@@ -9,16 +9,30 @@ use lighty_buf::BufPool;
 use lighty_io::clock::Clock;
 use lighty_io::transport::{self, ByteStream};
 
+use crate::fault::{Fault, FaultReport};
+
 /// Takes over from the response after a 101. From then on the bytes are not HTTP (RFC 9110 section
 /// 7.8).
 pub trait Tunnel {
-    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
-    /// sent to the client. `early` holds client bytes received after the request.
+    /// Relays bytes both ways until both ends are done or one is lost. `early` holds client bytes
+    /// received after the request.
+    ///
+    /// # Errors
+    /// The client is lost.
     fn run(
         self: Box<Self>,
         client: Rc<dyn ByteStream>,
         early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+    ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>>;
+}
+
+/// Result of a tunnel.
+#[derive(Debug)]
+pub struct TunnelSummary {
+    /// Bytes sent to the client.
+    pub sent_bytes: u64,
+    /// The failure of the far end before the end of its bytes. The client's stream was aborted.
+    pub fault: Option<FaultReport>,
 }
 
 /// The far end of a tunnel, kept as long as the tunnel lasts.
@@ -53,7 +67,7 @@ impl<F: FarEnd + 'static> Tunnel for Relay<F> {
         self: Box<Self>,
         client: Rc<dyn ByteStream>,
         early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+    ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>> {
         Box::pin(async move {
             let ends = transport::Tunnel {
                 near: &*client,
@@ -65,7 +79,9 @@ impl<F: FarEnd + 'static> Tunnel for Relay<F> {
             if !end.was_idle {
                 self.far.complete();
             }
-            Ok(end.to_near_bytes)
+            let cut = || FaultReport::new(Fault::BackendCut, "the tunnel was reset");
+            let fault = end.is_near_cut.then(cut);
+            Ok(TunnelSummary { sent_bytes: end.to_near_bytes, fault })
         })
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_core::Tunnel;
+use lighty_core::{Tunnel, TunnelSummary};
 use lighty_io::clock::Clock;
 use lighty_io::transport::ByteStream;
 use lighty_wire::websocket::{
@@ -49,7 +49,7 @@ impl Tunnel for WebsocketTunnel {
         self: Box<Self>,
         client: Rc<dyn ByteStream>,
         early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+    ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>> {
         Box::pin(async move {
             let mut pump = Pump::new(self.opcode, self.greeting);
             pump.take_frames(&mut early.to_vec());
@@ -73,7 +73,7 @@ impl Tunnel for WebsocketTunnel {
                 // The backend must not take a part of the client's bytes for all of them.
                 ends.far.abort();
             }
-            ended.map(|()| pump.sent_bytes)
+            ended.map(|()| TunnelSummary { sent_bytes: pump.sent_bytes, fault: None })
         })
     }
 }

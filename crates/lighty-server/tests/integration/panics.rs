@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::module::{Hooks, Module, ModuleList, Step, Traits};
-use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Settings, Tunnel};
+use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Settings, Tunnel, TunnelSummary};
 use lighty_http::Status;
 use lighty_io::log_writer::LogTarget;
 use lighty_io::threads::panics;
@@ -97,7 +97,7 @@ impl Tunnel for Collapse {
         self: Box<Self>,
         _: Rc<dyn ByteStream>,
         _: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+    ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>> {
         Box::pin(async {
             tokio::task::yield_now().await;
             panic!("as the test wants it");

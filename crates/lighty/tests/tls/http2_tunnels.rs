@@ -145,6 +145,52 @@ fn the_end_of_the_backend_ends_the_stream() {
 }
 
 #[test]
+fn content_before_a_backends_reset_is_delivered_as_the_windows_open() {
+    let backend = Backend::start(|peer| {
+        let Some(_) = peer.head() else { return };
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\n",
+        );
+        peer.send("hello, all");
+        peer.read_exact(2);
+        peer.reset();
+    });
+    let server = in_front_of(&backend.name()).config("server.errorlog-level = \"debug\"").start();
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 5)]);
+    client.credits = false;
+    let stream = connect_to(&mut client, "lines", "/talk");
+    let got = client.read_until(stream, |answer| answer.body.len() >= 5);
+    assert_eq!((got.status, got.text().as_str()), (200, "hello"));
+    client.send_data(stream, b"go", false);
+    assert!(wait_until(SOON, || backend.open() == 0), "it has reset the connection");
+    client.open_window(stream, 100);
+    let got = client.answer(stream);
+    assert_eq!((got.text().as_str(), got.reset), ("hello, all", Some(CANCEL)));
+    server.await_log("the backend's response ended early: the tunnel was reset");
+    assert!(!server.log().contains("client closed the connection"), "{}", server.log());
+}
+
+#[test]
+fn idle_tunnel_is_reset_and_blames_nobody() {
+    let backend = Backend::start(|peer| {
+        let Some(_) = peer.head() else { return };
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\n",
+        );
+        peer.hang();
+    });
+    let server = in_front_of(&backend.name())
+        .config("server.errorlog-level = \"debug\"\nproxy-core.tunnel-timeout = 1")
+        .start();
+    let mut client = Http2::connect(server.address());
+    let stream = connect_to(&mut client, "lines", "/talk");
+    let got = client.answer(stream);
+    assert_eq!((got.status, got.has_ended, got.reset), (200, false, Some(CANCEL)));
+    assert_eq!(client.get("/a.txt").text(), "hello\n");
+    assert!(!server.log().contains("client closed the connection"), "{}", server.log());
+}
+
+#[test]
 fn unaccepted_upgrade_is_answered_with_an_error() {
     let backend = Backend::answering("plain");
     let server = in_front_of(&backend.name())

@@ -162,7 +162,9 @@ impl H1Io {
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
             biased;
-            sent = tunnel.run(Rc::clone(&on.conn.stream) as _, early) => ex.state.bytes_sent += sent?,
+            ended = tunnel.run(Rc::clone(&on.conn.stream) as _, early) => {
+                ex.state.bytes_sent += ended?.sent_bytes;
+            }
             () = on.conn.worker().ends_tunnels() => {}
         }
         Ok(())

@@ -385,7 +385,7 @@ enum Ends {
 }
 
 /// Subtracts content that the machine has and will not send from the byte count.
-fn forget_unsent(ex: &mut Exchange, at: &StreamRef) {
+pub(super) fn forget_unsent(ex: &mut Exchange, at: &StreamRef) {
     let unsent = at.shared.borrow_mut().never_sent(at.key) as u64;
     ex.state.bytes_sent = ex.state.bytes_sent.saturating_sub(unsent);
 }

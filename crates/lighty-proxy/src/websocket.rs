@@ -2,6 +2,7 @@
 //! with the client, and exchanges the payload bytes with the backend.
 
 mod pump;
+mod pump_state;
 
 use std::rc::Rc;
 use std::sync::Arc;

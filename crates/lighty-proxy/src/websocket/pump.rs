@@ -16,6 +16,7 @@ use lighty_wire::websocket::{
     push_close, push_frame, push_head,
 };
 
+use super::pump_state::{CloseFrame, PumpAction, PumpEvent, PumpState};
 use crate::connect::pool::Connection;
 
 /// Bytes read at a time, on the stack: an idle tunnel holds no buffer.
@@ -51,31 +52,21 @@ impl Tunnel for WebsocketTunnel {
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>> {
         Box::pin(async move {
-            let mut pump = Pump::new(self.opcode, self.greeting);
-            pump.take_frames(&mut early.to_vec());
             let ends = Ends { near: &*client, far: &*self.connection.stream };
-            let mut times = Times::start(&self.clock);
-            let ended = loop {
-                let look = tokio::time::sleep(Duration::from_millis(LOOK_MS));
-                tokio::select! {
-                    biased;
-                    ended = poll_fn(|cx| pump.poll(cx, &ends)) => break ended,
-                    () = look => {}
-                }
-                let now_ms = self.clock.mono_ms();
-                if times.is_over(&mut pump, now_ms, self.idle_ms) {
-                    client.shut_down();
-                    break Ok(());
-                }
-                times.ping(&mut pump, now_ms, self.ping_ms);
-            };
-            if ended.is_err() && !pump.has_ended_far {
-                // The backend must not take a part of the client's bytes for all of them.
-                ends.far.abort();
-            }
-            ended.map(|()| TunnelSummary { sent_bytes: pump.sent_bytes, fault: None })
+            let mut pump = Pump::new(ends, self.opcode, self.greeting);
+            pump.take_frames(&mut early.to_vec());
+            let limits = PumpLimits { idle_ms: self.idle_ms, ping_ms: self.ping_ms };
+            pump.run(&self.clock, limits).await?;
+            Ok(TunnelSummary { sent_bytes: pump.sent_bytes, fault: None })
         })
     }
+}
+
+/// Limits of a tunnel in milliseconds; 0: none.
+#[derive(Clone, Copy)]
+struct PumpLimits {
+    idle_ms: u64,
+    ping_ms: u64,
 }
 
 /// Times of the last events, in monotonic milliseconds.
@@ -93,18 +84,21 @@ impl Times {
 
     /// Returns true if neither side has sent anything for too long, or a client does not reply to a
     /// close.
-    fn is_over(&mut self, pump: &mut Pump, now_ms: u64, idle_ms: u64) -> bool {
+    fn is_over(&mut self, pump: &mut Pump<'_>, now_ms: u64, idle_ms: u64) -> bool {
         if std::mem::take(&mut pump.is_active) {
             self.active_ms = now_ms;
         }
-        if pump.has_sent_close && now_ms - *self.closed_ms.get_or_insert(now_ms) >= CLOSE_WAIT_MS {
+        if pump.state.close_frame().is_some()
+            && now_ms - *self.closed_ms.get_or_insert(now_ms) >= CLOSE_WAIT_MS
+        {
             return true;
         }
         idle_ms > 0 && now_ms.saturating_sub(self.active_ms) >= idle_ms
     }
 
-    fn ping(&mut self, pump: &mut Pump, now_ms: u64, ping_ms: u64) {
-        if ping_ms > 0 && now_ms.saturating_sub(self.pinged_ms) >= ping_ms && !pump.has_sent_close {
+    fn ping(&mut self, pump: &mut Pump<'_>, now_ms: u64, ping_ms: u64) {
+        let is_due = ping_ms > 0 && now_ms.saturating_sub(self.pinged_ms) >= ping_ms;
+        if is_due && pump.state.close_frame().is_none() {
             push_frame(Opcode::Ping, b"ping", &mut pump.to_near.bytes);
             self.pinged_ms = now_ms;
         }
@@ -112,6 +106,7 @@ impl Times {
 }
 
 /// The two connections: the client's and the backend's.
+#[derive(Clone, Copy)]
 struct Ends<'a> {
     near: &'a dyn ByteStream,
     far: &'a dyn ByteStream,
@@ -146,50 +141,79 @@ impl Outbox {
     }
 }
 
-/// The state of a tunnel.
-struct Pump {
+/// A tunnel's bytes.
+struct Pump<'a> {
+    ends: Ends<'a>,
     reader: FrameReader,
     opcode: Opcode,
     to_far: Outbox,
     to_near: Outbox,
     /// The first bytes of a character that the backend has not completed.
     tail: Vec<u8>,
-    /// No more frames of the client are read.
-    is_near_over: bool,
-    /// The backend has closed, or failed.
-    is_far_over: bool,
-    has_ended_far: bool,
-    has_sent_close: bool,
+    state: PumpState,
     sent_bytes: u64,
     /// Bytes were received since this was last checked.
     is_active: bool,
 }
 
-impl Pump {
-    fn new(opcode: Opcode, greeting: Vec<u8>) -> Self {
+impl<'a> Pump<'a> {
+    fn new(ends: Ends<'a>, opcode: Opcode, greeting: Vec<u8>) -> Self {
         Self {
+            ends,
             reader: FrameReader::default(),
             opcode,
             to_far: Outbox { bytes: greeting, start: 0 },
             to_near: Outbox::default(),
             tail: Vec::new(),
-            is_near_over: false,
-            is_far_over: false,
-            has_ended_far: false,
-            has_sent_close: false,
+            state: PumpState::Open,
             sent_bytes: 0,
             is_active: false,
         }
     }
 
+    /// Moves bytes both ways until both sides have ended, or a limit ends the tunnel.
+    ///
+    /// # Errors
+    /// The client is lost.
+    async fn run(&mut self, clock: &Clock, limits: PumpLimits) -> io::Result<()> {
+        let mut times = Times::start(clock);
+        loop {
+            let look = tokio::time::sleep(Duration::from_millis(LOOK_MS));
+            tokio::select! {
+                biased;
+                ended = poll_fn(|cx| self.poll(cx)) => return ended,
+                () = look => {}
+            }
+            let now_ms = clock.mono_ms();
+            if times.is_over(self, now_ms, limits.idle_ms) {
+                self.cut();
+                self.ends.near.shut_down();
+                return Ok(());
+            }
+            times.ping(self, now_ms, limits.ping_ms);
+        }
+    }
+
+    /// Makes the ends of incomplete streams resets. The backend must not take a part of the
+    /// client's bytes for all of them. A client that has the close frame has everything (RFC 6455
+    /// section 7.1.1) and sees an end, any other one would take a cut message for a whole one.
+    fn cut(&self) {
+        if !self.state.is_input_over() {
+            self.ends.far.abort();
+        }
+        if !self.is_over() && self.state.close_frame() != Some(CloseFrame::Written) {
+            self.ends.near.abort();
+        }
+    }
+
     /// Moves bytes both ways. Ready once both sides have ended.
-    fn poll(&mut self, cx: &mut Context<'_>, ends: &Ends<'_>) -> Poll<io::Result<()>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..MOVES_MAX {
-            let mut has_moved = self.write(cx, ends)?;
+            let mut has_moved = self.write(cx)?;
             if self.is_over() {
                 return Poll::Ready(Ok(()));
             }
-            let has_read = self.read_near(cx, ends.near)? | self.read_far(cx, ends.far);
+            let has_read = self.read_near(cx)? | self.read_far(cx);
             // Sent bytes do not count: a ping would keep its own tunnel alive.
             self.is_active |= has_read;
             has_moved |= has_read;
@@ -202,33 +226,38 @@ impl Pump {
     }
 
     fn is_over(&self) -> bool {
-        self.is_near_over && self.to_near.is_empty() && (self.has_ended_far || self.is_far_over)
+        self.state.is_input_over() && self.to_near.is_empty()
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, ends: &Ends<'_>) -> io::Result<bool> {
-        if !self.is_far_over && self.to_far.flush(ends.far, cx).is_err() {
-            self.lose_far();
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let Ends { near, far } = self.ends;
+        if self.state.has_taker() && self.to_far.flush(far, cx).is_err() {
+            self.handle(PumpEvent::BackendLost, CLOSE_UNEXPECTED);
         }
-        if self.is_near_over && self.to_far.is_empty() && !self.has_ended_far {
-            self.has_ended_far = ends.far.poll_end(cx).is_ready();
+        let is_ending = matches!(self.state, PumpState::Ending(_)) && self.to_far.is_empty();
+        if is_ending && far.poll_end(cx).is_ready() {
+            self.handle(PumpEvent::EndPassed, CLOSE_NORMAL);
         }
-        let sent = self.to_near.flush(ends.near, cx)?;
+        let sent = self.to_near.flush(near, cx)?;
+        if self.to_near.is_empty() && self.state.close_frame() == Some(CloseFrame::Queued) {
+            self.handle(PumpEvent::CloseWritten, CLOSE_NORMAL);
+        }
         self.sent_bytes += sent as u64;
         Ok(sent > 0)
     }
 
     /// Reads the client's frames, as long as the backend takes their payload.
-    fn read_near(&mut self, cx: &mut Context<'_>, near: &dyn ByteStream) -> io::Result<bool> {
-        let may_read = self.to_far.is_empty() || self.is_far_over;
+    fn read_near(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         // A client that pings and does not read its pongs has to wait.
-        if self.is_near_over || !may_read || !self.to_near.is_empty() {
+        let may_read = self.to_far.is_empty() && self.to_near.is_empty();
+        if !self.state.has_client_frames() || !may_read {
             return Ok(false);
         }
         let mut buffer = [0; READ_BYTES];
-        match near.poll_read(cx, &mut buffer)? {
+        match self.ends.near.poll_read(cx, &mut buffer)? {
             Poll::Pending => Ok(false),
             Poll::Ready(0) => {
-                self.is_near_over = true;
+                self.handle(PumpEvent::ClientEnd, CLOSE_NORMAL);
                 Ok(true)
             }
             Poll::Ready(bytes) => {
@@ -240,30 +269,27 @@ impl Pump {
 
     fn take_frames(&mut self, input: &mut [u8]) {
         let mut at = 0;
-        while at < input.len() && !self.is_near_over {
+        while at < input.len() && self.state.has_client_frames() {
             let (consumed, event) = match self.reader.read(&mut input[at..]) {
                 Ok(read) => read,
                 Err(fault) => {
-                    self.close(fault.close_code());
-                    self.is_near_over = true;
-                    return;
+                    return self.handle(PumpEvent::ClientClose, fault.close_code());
                 }
             };
             match event {
                 FrameEvent::More => {}
-                FrameEvent::Data(range) if !self.is_far_over => {
+                FrameEvent::Data(range) if self.state.has_taker() => {
                     let payload = &input[at + range.start..at + range.end];
                     self.to_far.bytes.extend_from_slice(payload);
                 }
                 FrameEvent::Data(_) => {}
-                FrameEvent::Ping(payload) if !self.has_sent_close => {
+                FrameEvent::Ping(payload) if self.state.close_frame().is_none() => {
                     push_frame(Opcode::Pong, &payload, &mut self.to_near.bytes);
                 }
                 FrameEvent::Ping(_) => {}
                 FrameEvent::Close(code) => {
                     // RFC 6455 section 5.5.1: the reply repeats the code.
-                    self.close(code.unwrap_or(CLOSE_NORMAL));
-                    self.is_near_over = true;
+                    self.handle(PumpEvent::ClientClose, code.unwrap_or(CLOSE_NORMAL));
                 }
             }
             at += consumed;
@@ -271,16 +297,15 @@ impl Pump {
     }
 
     /// Reads from the backend, as long as the client takes it.
-    fn read_far(&mut self, cx: &mut Context<'_>, far: &dyn ByteStream) -> bool {
-        if self.is_far_over || self.has_sent_close || !self.to_near.is_empty() {
+    fn read_far(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.state.close_frame().is_some() || !self.to_near.is_empty() {
             return false;
         }
         let mut buffer = [0; READ_BYTES];
-        match far.poll_read(cx, &mut buffer) {
+        match self.ends.far.poll_read(cx, &mut buffer) {
             Poll::Pending => false,
             Poll::Ready(Ok(0)) => {
-                self.is_far_over = true;
-                self.close(CLOSE_NORMAL);
+                self.handle(PumpEvent::BackendEnd, CLOSE_NORMAL);
                 true
             }
             Poll::Ready(Ok(bytes)) => {
@@ -288,14 +313,14 @@ impl Pump {
                 true
             }
             Poll::Ready(Err(_)) => {
-                self.lose_far();
+                self.handle(PumpEvent::BackendLost, CLOSE_UNEXPECTED);
                 true
             }
         }
     }
 
     fn push_message(&mut self, bytes: &[u8]) {
-        debug_assert!(!self.has_sent_close, "content after the close");
+        debug_assert!(self.state.close_frame().is_none(), "content after the close");
         let mut end = bytes.len();
         if self.opcode == Opcode::Text {
             // A character that does not end within the kept bytes is examined together with the new
@@ -313,16 +338,25 @@ impl Pump {
         debug_assert!(self.tail.len() <= 3, "{:?} begins no character", self.tail);
     }
 
-    #[cold]
-    fn lose_far(&mut self) {
-        self.is_far_over = true;
-        self.to_far = Outbox::default();
-        self.close(CLOSE_UNEXPECTED);
-    }
-
-    fn close(&mut self, code: u16) {
-        if !std::mem::replace(&mut self.has_sent_close, true) {
+    /// Handles an event. A close frame that it causes has this code.
+    fn handle(&mut self, event: PumpEvent, code: u16) {
+        let action = self.state.handle(event);
+        if matches!(action, PumpAction::Drop | PumpAction::DropAndClose) {
+            self.to_far = Outbox::default();
+        }
+        if matches!(action, PumpAction::Close | PumpAction::DropAndClose) {
             push_close(code, &mut self.to_near.bytes);
         }
     }
 }
+
+impl Drop for Pump<'_> {
+    /// A stop may drop a tunnel at any time.
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+#[cfg(test)]
+#[path = "pump_tests.rs"]
+mod tests;

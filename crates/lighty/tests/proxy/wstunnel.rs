@@ -1,10 +1,10 @@
 //! `wstunnel.server`: WebSockets for backends without WebSocket support, compared with lighttpd.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use lighty_testkit::client::Client;
+use lighty_testkit::client::{Client, ConnectionEnd};
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 use lighty_testkit::peer::LighttpdPeer;
@@ -274,6 +274,23 @@ fn idle_tunnel_ends_unless_its_client_replies() {
     mute.client.set_deadline(Duration::from_secs(20));
     let (rest, _) = mute.client.read_to_end();
     assert!(rest.len() < 6 * 8, "{rest:?}");
+}
+
+#[test]
+fn idle_limit_amid_a_message_resets_both_sides() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let backend = program(move |mut stream| {
+        let mut bytes = Vec::new();
+        let end = stream.read_to_end(&mut bytes).map_err(|error| error.kind());
+        let _ = sender.send((bytes, end.err()));
+    });
+    let server = start(backend, "proxy-core.tunnel-timeout = 1");
+    let mut socket = open(&server, "");
+    let bytes = frame(Opcode::Text, true, b"a message");
+    socket.client.send(&bytes[..bytes.len() - 3]);
+    assert_eq!(socket.client.read_to_end(), (Vec::new(), ConnectionEnd::Reset));
+    let (bytes, end) = receiver.recv_timeout(Duration::from_secs(20)).expect("an end");
+    assert_eq!((&*bytes, end), (&b"a mess"[..], Some(ErrorKind::ConnectionReset)));
 }
 
 #[test]

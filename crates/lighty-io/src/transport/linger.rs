@@ -62,6 +62,15 @@ impl Stream {
         }
     }
 
+    /// Ends the stream with a reset. The peer of a connection in memory reads the bytes before it
+    /// first; for a socket this is [`reset_at_end`](Self::reset_at_end).
+    pub fn reset_behind_bytes(&self) {
+        match &self.socket {
+            Socket::Memory(end) => end.reset_behind_bytes(),
+            Socket::Tcp(_) | Socket::Unix(_) => self.reset_at_end(),
+        }
+    }
+
     /// True if the connection will end with a reset.
     pub fn ends_with_reset(&self) -> bool {
         self.ends_with_reset.get()

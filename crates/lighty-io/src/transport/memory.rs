@@ -125,6 +125,16 @@ impl MemoryEnd {
         wake(woken);
     }
 
+    /// Resets the connection behind the bytes that the peer has not read yet.
+    pub fn reset_behind_bytes(&self) {
+        let woken = {
+            let mut line = self.line.borrow_mut();
+            line.towards[1 - self.side].is_reset = true;
+            line.everyone()
+        };
+        wake(woken);
+    }
+
     /// Reads received bytes; 0 at the end.
     ///
     /// # Errors

@@ -264,7 +264,8 @@ fn tunnel_reset_at_one_end_ends_at_the_other() {
     backend.head();
     client.send_data(stream, b"enough", false);
     let got = client.read_until(stream, |got| got.has_ended || got.reset.is_some());
-    assert_eq!((got.status, got.text().as_str()), (200, ""));
+    assert_eq!((got.status, got.text().as_str(), got.reset), (200, "", Some(CANCEL)));
+    server.await_log("the backend's response ended early: the tunnel was reset");
     let mut one = server.connect();
     one.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(one.response().text(), "no tunnel", "the connection goes on: {}", server.log());

@@ -406,6 +406,10 @@ impl BackendStream {
     /// response.
     pub(super) fn end(mut self, cx: &mut Context<'_>) {
         self.tell_written();
+        if self.transfer.is_tunnel() && self.transfer.response == ResponsePart::Body {
+            // The backend has reset the stream, or its connection is lost: no end of a tunnel.
+            self.near.reset_behind_bytes();
+        }
         let mut dropped = [0; 1024];
         while let Poll::Ready(Ok(1..)) = self.near.poll_read(cx, &mut dropped) {}
         self.inbox.clear();

@@ -9,6 +9,7 @@
 //! calls `end`.
 
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -128,8 +129,12 @@ impl BackendStream {
                 CarryProgress::NoRoom => return moved,
                 CarryProgress::NeedsInput => match self.fill(cx) {
                     Poll::Pending => return moved,
-                    Poll::Ready(true) => {}
-                    Poll::Ready(false) => {
+                    Poll::Ready(Ok(1..)) => {}
+                    // The client's bytes are incomplete: the release of the stream resets it.
+                    Poll::Ready(Err(_)) if self.transfer.is_tunnel() => {
+                        self.life.handle(LifeEvent::Finish);
+                    }
+                    Poll::Ready(Ok(0) | Err(_)) => {
                         if self.note(TransferEvent::SessionEnd) == TransferAction::EndRequest {
                             self.end_request(machine);
                         }
@@ -141,8 +146,8 @@ impl BackendStream {
         moved
     }
 
-    /// Reads more records. Returns false if none will come.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Reads more records. Returns the number of bytes; 0 if none will come.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let start = self.inbox.len();
         self.inbox.resize(start + PIECE_BYTES, 0);
         let read = self.near.poll_read(cx, &mut self.inbox[start..]);
@@ -151,7 +156,7 @@ impl BackendStream {
             _ => 0,
         };
         self.inbox.truncate(start + count);
-        read.map(|_| count > 0)
+        read
     }
 
     fn carry(&mut self, machine: &mut Connection, scheme: &[u8]) -> CarryProgress {
@@ -366,7 +371,7 @@ impl BackendStream {
                     self.sent += count;
                     moved = true;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.near.poll_writable(cx).is_pending() {
                         return moved;
                     }

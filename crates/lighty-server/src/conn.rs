@@ -117,12 +117,14 @@ impl Conn {
     pub(crate) fn serve(mut self) -> impl Future<Output = ()> {
         async move {
             let is_raw = self.listener.raw.borrow().is_some();
+            // A reload may change it while the client is silent.
+            let speaks_tls = self.listener.speaks_tls.get();
             let needs_header = !is_raw && self.worker().generation().needs.proxy_header;
             if needs_header && !self.take_proxy_header().await {
                 return;
             }
             let mut met = None;
-            if self.listener.speaks_tls.get() {
+            if speaks_tls {
                 met = Box::pin(self.secure()).await;
             }
             if is_raw {

@@ -26,10 +26,12 @@ use crate::worker::Worker;
 use crate::worker::thread::{self, Order, Setup, Started};
 
 /// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
-const LISTENERS: [(&str, u16); 5] = [
+const LISTENERS: [(&str, u16); 7] = [
     ("10.0.0.1:80", 80),
     ("10.0.0.1:443", 443),
     ("10.0.0.1:8080", 8080),
+    ("10.0.0.1:81", 81),
+    ("10.0.0.1:444", 444),
     ("10.0.0.1:25", 25),
     ("10.0.0.1:465", 465),
 ];

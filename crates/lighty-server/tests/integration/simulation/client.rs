@@ -1,5 +1,6 @@
 //! Clients over connections in memory: their requests and their misbehaviour.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -91,12 +92,19 @@ pub(crate) struct Client {
     rng: Rng,
     wire: Wire,
     name: String,
+    /// Address that its requests come from.
+    origin: SocketAddr,
     manner: Manner,
     is_slow: bool,
 }
 
 impl Client {
-    pub(crate) fn new(sim: &Rc<Sim>, rng: Rng, wire: Wire, index: usize) -> Client {
+    pub(crate) fn new(
+        sim: &Rc<Sim>,
+        rng: Rng,
+        wire: Wire,
+        (index, origin): (usize, SocketAddr),
+    ) -> Client {
         use Manner::*;
         let polite = [InTurn, InTurn, Pipelines, SendsFirst, HalfCloses];
         let rude = [Leaves, Resets, StopsSending, StopsReading, Idles];
@@ -105,7 +113,7 @@ impl Client {
         let is_slow = rng.once_in(4);
         let protocol = if wire.is_tls() { "https" } else { "http" };
         let name = format!("client {index} ({protocol})");
-        Client { sim: Rc::clone(sim), rng, wire, name, manner, is_slow }
+        Client { sim: Rc::clone(sim), rng, wire, name, origin, manner, is_slow }
     }
 
     /// Runs the connection, and judges the responses.
@@ -297,6 +305,7 @@ impl Client {
         let closes = rng.once_in(8);
         let Plan { number, want, method, target, mut fields, body } =
             Plan::new(&self.sim, rng, true);
+        self.sim.origins.borrow_mut().insert(number, self.origin);
         let has_body = matches!(method, "POST" | "PUT");
         if has_body && !is_http10 && rng.once_in(6) {
             fields.push(("Expect", "100-continue".to_owned()));

@@ -1,5 +1,6 @@
 //! Clients that speak HTTP/2: several requests at a time on one connection.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub(crate) struct H2Client {
     rng: Rng,
     end: H2End,
     name: String,
+    /// Address that its requests come from.
+    origin: SocketAddr,
     manner: Manner,
     is_slow: bool,
     calls: Vec<ClientCall>,
@@ -84,7 +87,12 @@ pub(crate) struct H2Client {
 }
 
 impl H2Client {
-    pub(crate) fn new(sim: &Rc<Sim>, rng: Rng, wire: Wire, index: usize) -> H2Client {
+    pub(crate) fn new(
+        sim: &Rc<Sim>,
+        rng: Rng,
+        wire: Wire,
+        (index, origin): (usize, SocketAddr),
+    ) -> H2Client {
         use Manner::*;
         let polite = [Polite, Polite, Polite, Idles];
         let rude = [
@@ -118,6 +126,7 @@ impl H2Client {
             end: H2End::new(Connection::client(limits, now), wire),
             rng,
             name,
+            origin,
             manner,
             calls: Vec::new(),
             turns_ms,
@@ -157,6 +166,7 @@ impl H2Client {
     fn next_request(&self) -> ClientCall {
         let rng = &self.rng;
         let plan = Plan::new(&self.sim, rng, false);
+        self.sim.origins.borrow_mut().insert(plan.number, self.origin);
         let starts_ms = now_ms() + rng.pick(&[0, 0, 1, rng.between(0, 2_000)]);
         let cancels = self.manner == Manner::Cancels && rng.once_in(2);
         ClientCall {

@@ -74,7 +74,10 @@ impl H2End {
 
     /// Releases a stream if all its content is framed. Returns whether it was.
     pub(crate) fn release_if_complete(&mut self, key: StreamKey) -> bool {
-        let is_complete = self.contents.get(&key.id()).is_none_or(Vec::is_empty);
+        // An end without bytes is a frame, too.
+        self.fill();
+        let is_framed = self.contents.get(&key.id()).is_none_or(Vec::is_empty);
+        let is_complete = is_framed && self.out.len() < OUTPUT_BYTES_MAX;
         if is_complete {
             self.release(key);
         }

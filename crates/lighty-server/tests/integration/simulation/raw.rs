@@ -11,6 +11,7 @@ use super::backend::Witness;
 use super::rng::{Rng, body_of};
 use super::sim::Sim;
 use super::site::PATIENCE_S;
+use super::tunnel::Opening;
 use super::wire::Wire;
 
 /// Lengths of streams, without their beginning.
@@ -74,13 +75,31 @@ impl RawEnd {
     }
 }
 
-/// Both ends of a raw connection.
+/// Ways to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// A listener of raw connections.
+    Listener,
+    /// A request for a tunnel.
+    Tunnel(Opening),
+}
+
+/// Both ends of a raw connection or a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawPair {
+    via: Via,
     client: RawEnd,
     backend: RawEnd,
     /// A backend has read its number.
     is_met: bool,
+    /// The client was refused, and that was judged.
+    is_refused: bool,
+}
+
+impl RawPair {
+    fn new(via: Via, client: RawEnd, backend: RawEnd) -> RawPair {
+        RawPair { via, client, backend, is_met: false, is_refused: false }
+    }
 }
 
 /// A stream of bytes by its sender.
@@ -211,26 +230,44 @@ impl Speaker<'_> {
 pub(crate) fn prepare(sim: &Sim, backend_bytes: u64) -> u64 {
     let number = sim.number();
     let (client, backend) = (RawEnd::polite(0), RawEnd::polite(backend_bytes));
-    sim.raw.borrow_mut().insert(number, RawPair { client, backend, is_met: false });
+    sim.raw.borrow_mut().insert(number, RawPair::new(Via::Listener, client, backend));
     number
 }
 
-/// Runs a client's connection to its end.
-pub(crate) async fn run_client(sim: &Sim, rng: Rng, wire: Wire, index: usize) {
+/// A client's end of a raw connection or a tunnel.
+pub(crate) struct RawClient<'a> {
+    pub(crate) sim: &'a Sim,
+    rng: Rng,
+    pub(crate) name: String,
+    pub(crate) number: u64,
+    end: RefCell<RawEnd>,
+}
+
+/// Plans both ends of a new connection.
+pub(crate) fn begin<'a>(
+    sim: &'a Sim,
+    rng: &Rng,
+    (index, protocol): (usize, &str),
+    via: Via,
+) -> RawClient<'a> {
     let number = sim.number();
-    let (mut client, backend) = (RawEnd::new(sim, &rng), RawEnd::new(sim, &rng));
+    let (mut client, backend) = (RawEnd::new(sim, rng), RawEnd::new(sim, rng));
     if backend.conduct == RawConduct::ReadsFirst && client.conduct == RawConduct::ReadsFirst {
         client.conduct = RawConduct::Polite;
     }
-    let pair = RawPair { client, backend, is_met: false };
+    let pair = RawPair::new(via, client, backend);
     sim.raw.borrow_mut().insert(number, pair);
-    let protocol = if wire.is_tls() { "TLS" } else { "raw" };
-    let name = &format!("client {index} ({protocol})");
+    let name = format!("client {index} ({protocol})");
     sim.event(format_args!("{name}: {number} is {pair:?}"));
-    let end = &RefCell::new(client);
-    let (sends, reads) = (RawStream::Client, RawStream::Backend);
-    let speaker = Speaker { sim, rng: &rng, wire: &wire, name, number, sends, reads, end };
-    let talk = async {
+    RawClient { sim, rng: rng.fork(), name, number, end: RefCell::new(client) }
+}
+
+impl RawClient<'_> {
+    /// Speaks to the backend until both ends are done.
+    pub(crate) async fn talk(&self, wire: &Wire) {
+        let RawClient { sim, rng, name, number, end } = self;
+        let (sends, reads, number) = (RawStream::Client, RawStream::Backend, *number);
+        let speaker = Speaker { sim, rng, wire, name, number, sends, reads, end };
         let waits = rng.once_in(2);
         while waits && end.borrow().received < reads.first_bytes() {
             if !speaker.read_piece(1).await {
@@ -240,18 +277,48 @@ pub(crate) async fn run_client(sim: &Sim, rng: Rng, wire: Wire, index: usize) {
         if wire.write_all(&number.to_be_bytes()).await.is_ok() {
             speaker.run().await;
         }
-    };
-    if timeout(Duration::from_secs(PATIENCE_S * 4), talk).await.is_err() {
-        sim.wrong(format_args!("{name}: {number} waited without a limit"));
     }
-    let mut all = sim.raw.borrow_mut();
-    let pair = all.get_mut(&number).expect("its pair");
-    pair.client = *end.borrow();
-    pair.client.is_over = true;
+
+    /// Keeps the result for the judge.
+    pub(crate) fn finish(&self) {
+        let mut all = self.sim.raw.borrow_mut();
+        let pair = all.get_mut(&self.number).expect("its pair");
+        pair.client = *self.end.borrow();
+        pair.client.is_over = true;
+    }
 }
 
-/// Serves a connection.
-pub(crate) async fn serve(witness: Witness, wire: Wire) {
+/// Runs a client's connection to its end.
+pub(crate) async fn run_client(sim: &Sim, rng: Rng, wire: Wire, index: usize) {
+    let protocol = if wire.is_tls() { "raw TLS" } else { "raw" };
+    let client = begin(sim, &rng, (index, protocol), Via::Listener);
+    let talk = client.talk(&wire);
+    if timeout(Duration::from_secs(PATIENCE_S * 4), talk).await.is_err() {
+        sim.wrong(format_args!("{}: {} waited without a limit", client.name, client.number));
+    }
+    client.finish();
+}
+
+/// Returns a backend's reply to the request for the tunnel with this number.
+pub(crate) fn opening_of(sim: &Sim, number: u64) -> Option<Opening> {
+    match sim.raw.borrow().get(&number)?.via {
+        Via::Tunnel(opening) => Some(opening),
+        Via::Listener => None,
+    }
+}
+
+/// Notes that a tunnel was refused.
+pub(crate) fn note_refusal(sim: &Sim, number: u64) {
+    sim.raw.borrow_mut().get_mut(&number).expect("its pair").is_refused = true;
+}
+
+/// Returns true if connections may have waited for too long: a pool holds three.
+pub(crate) fn has_many(sim: &Sim) -> bool {
+    sim.raw.borrow().len() > 3
+}
+
+/// Serves a connection, which must be that of `expected` if its request had a number.
+pub(crate) async fn serve(witness: Witness, wire: Wire, expected: Option<u64>) {
     let Witness { sim, rng, name } = witness;
     let mut first = [0; NUMBER_BYTES];
     let _ = wire.write_all(GREETING).await;
@@ -261,6 +328,9 @@ pub(crate) async fn serve(witness: Witness, wire: Wire) {
     }
     let number = u64::from_be_bytes(first);
     sim.event(format_args!("{name} got {number}"));
+    if expected.is_some_and(|expected| expected != number) {
+        return sim.wrong(format_args!("{name}: {number} in the tunnel of {expected:?}"));
+    }
     let found = sim.raw.borrow_mut().get_mut(&number).map(|pair| {
         pair.is_met = true;
         pair.backend
@@ -282,17 +352,25 @@ pub(crate) async fn serve(witness: Witness, wire: Wire) {
 /// Judges all raw connections of a run at its end.
 pub(crate) fn judge(sim: &Sim) {
     let pairs = sim.raw.borrow().clone();
-    // A pool holds three connections, and further ones may wait for too long.
-    let may_be_refused = !sim.is_calm || sim.is_crowded || pairs.len() > 3;
+    let may_be_refused = !sim.is_calm || sim.is_crowded || has_many(sim);
     for (number, pair) in pairs {
-        let RawPair { client, backend, is_met } = pair;
+        let RawPair { via, client, backend, is_met, is_refused } = pair;
         let wrong = |text: &str| sim.wrong(format_args!("raw {number}: {text}: {pair:?}"));
         if !is_met {
-            let is_greeted = client.received > 0;
-            if client.is_polite() && (is_greeted || !may_be_refused) {
+            // The server may close a connection for room as its request arrives: it still serves
+            // the request, and to the backend the tunnel's client has ended.
+            let is_cut_for_room = sim.is_crowded && via != Via::Listener;
+            let is_greeted = client.received > 0 && !is_cut_for_room;
+            if client.is_polite() && !is_refused && (is_greeted || !may_be_refused) {
                 wrong("no backend got its number");
             }
             continue;
+        }
+        if via != Via::Listener && sim.ending(number).is_none() {
+            wrong("a tunnel, and the server tells nothing of its end");
+        }
+        if is_refused {
+            wrong("a backend got its number, and its client a refusal");
         }
         if !backend.is_over && backend.conduct != RawConduct::Stalls {
             wrong("a backend that never ends");

@@ -1,5 +1,6 @@
 //! Runs a seed: a server, and its simulated environment.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use lighty_io::clock::Clock;
 use lighty_io::file::{Fault, FaultPlan};
 use lighty_io::log_writer::LogHandle;
 use lighty_io::simulated;
-use lighty_io::transport::{Peer, Stream, memory};
+use lighty_io::transport::memory::{self, MemoryEnd};
+use lighty_io::transport::{Peer, Stream};
 use lighty_server::simulated::Simulated;
 use tokio::runtime::LocalOptions;
 use tokio::task::yield_now;
@@ -17,13 +19,30 @@ use tokio::time::{sleep, timeout};
 
 use super::client::Client;
 use super::h2_client::H2Client;
+use super::proxy_header;
 use super::raw;
 use super::rng::Rng;
 use super::sabotage::{Bug, Saboteur};
 use super::sim::{Observer, Sim};
-use super::site::{self, CHANGING_PORT, CLEAR_PORT, PATIENCE_S, RAW_PORTS, TLS_PORT};
+use super::site::{self, CHANGING_PORT, CLEAR_PORT, PATIENCE_S, PROXY_PORTS, RAW_PORTS, TLS_PORT};
+use super::tunnel;
 use super::wire::Wire;
 use super::world::Machine;
+
+/// Listeners of requests. The frequent ones are listed repeatedly.
+const PORTS: [u16; 11] = [
+    CLEAR_PORT,
+    CLEAR_PORT,
+    CLEAR_PORT,
+    CLEAR_PORT,
+    CLEAR_PORT,
+    TLS_PORT,
+    TLS_PORT,
+    CHANGING_PORT,
+    CHANGING_PORT,
+    PROXY_PORTS[0],
+    PROXY_PORTS[1],
+];
 
 /// Result of a run.
 pub(crate) struct Report {
@@ -97,6 +116,14 @@ pub(crate) fn start(sim: &Rc<Sim>, log: &LogHandle, connections_max: usize) -> R
     Rc::new(server.expect("a worker"))
 }
 
+/// Ways in which a client uses its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Requests,
+    Tunnel,
+    Raw,
+}
+
 fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::JoinHandle<()>> {
     let count = sim.rng.between(1, 8) as usize;
     let start = |index: usize| {
@@ -104,43 +131,71 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
         let at = rng.ms(0, 3_000);
         tokio::task::spawn_local(async move {
             sleep(at).await;
-            let address = ([10, 0, 2, 1], 40_000 + index as u16).into();
-            let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
-            let is_h2 = rng.once_in(2);
-            let is_raw = rng.once_in(6);
-            let port = match is_raw {
-                true => rng.pick(&RAW_PORTS),
-                false => rng.pick(&[CLEAR_PORT, CLEAR_PORT, CLEAR_PORT, TLS_PORT, CHANGING_PORT]),
-            };
-            let is_tls = server.speaks_tls(port);
-            let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
-            let wire = match is_tls {
-                false => Wire::plain(theirs),
-                true => {
-                    Wire::secure(theirs, &site::tls_client(&sim.root, alpn(&rng, is_h2 && !is_raw)))
-                }
-            };
-            let wire = wire.with_bug(sim.bug, is_h2);
-            let accepting = async {
-                let changes = u32::from(port == CHANGING_PORT);
-                sim.accepting.set(sim.accepting.get() + changes);
-                server.accept(Stream::from_memory(ours), Peer::Inet(address), port).await;
-                // The connection's task begins with what its listener speaks.
-                yield_now().await;
-                sim.accepting.set(sim.accepting.get() - changes);
-            };
-            if is_raw {
-                tokio::join!(biased; accepting, raw::run_client(&sim, rng, wire, index));
-            } else if is_h2 {
-                let client = H2Client::new(&sim, rng, wire, index);
-                tokio::join!(biased; accepting, client.run());
-            } else {
-                let client = Client::new(&sim, rng, wire, index);
-                tokio::join!(biased; accepting, client.run());
-            }
+            run_client(&sim, &server, &rng, index).await;
         })
     };
     (0..count).map(start).collect()
+}
+
+/// Connects a client, and runs it to its end.
+async fn run_client(sim: &Rc<Sim>, server: &Simulated, rng: &Rng, index: usize) {
+    let purpose = match rng.below(12) {
+        0 | 1 => Use::Raw,
+        2 => Use::Tunnel,
+        _ => Use::Requests,
+    };
+    let port = if purpose == Use::Raw { rng.pick(&RAW_PORTS) } else { rng.pick(&PORTS) };
+    let is_proxied = PROXY_PORTS.contains(&port);
+    let is_trusted = !is_proxied || sim.is_calm || !rng.once_in(12);
+    let host = if is_trusted { 2 } else { 3 };
+    let address = ([10, 0, host, 1], 40_000 + index as u16).into();
+    let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
+    let is_tls = server.speaks_tls(port);
+    sim.event(format_args!("client {index} connects to {port}"));
+    let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
+    let accepting = async {
+        let changes = u32::from(port == CHANGING_PORT);
+        sim.accepting.set(sim.accepting.get() + changes);
+        server.accept(Stream::from_memory(ours), Peer::Inet(address), port).await;
+        // The connection's task begins with what its listener speaks.
+        yield_now().await;
+        sim.accepting.set(sim.accepting.get() - changes);
+    };
+    let talking = async {
+        let mut origin = address;
+        if !is_trusted {
+            return proxy_header::pretend(sim, rng, &theirs, index).await;
+        } else if is_proxied {
+            let introduced = proxy_header::introduce(sim, rng, &theirs, (index, address)).await;
+            let Some(believed) = introduced else { return };
+            origin = believed;
+        }
+        talk(sim, rng, theirs, is_tls, (index, origin), purpose).await;
+    };
+    tokio::join!(biased; accepting, talking);
+}
+
+async fn talk(
+    sim: &Rc<Sim>,
+    rng: &Rng,
+    end: MemoryEnd,
+    is_tls: bool,
+    (index, origin): (usize, SocketAddr),
+    purpose: Use,
+) {
+    let is_h2 = purpose != Use::Raw && rng.once_in(2);
+    let wire = match is_tls {
+        false => Wire::plain(end),
+        true => Wire::secure(end, &site::tls_client(&sim.root, alpn(rng, is_h2))),
+    };
+    let wire = wire.with_bug(sim.bug, is_h2);
+    let rng = rng.fork();
+    match purpose {
+        Use::Raw => raw::run_client(sim, rng, wire, index).await,
+        Use::Tunnel => tunnel::run_client(sim, rng, wire, (index, origin), is_h2).await,
+        Use::Requests if is_h2 => H2Client::new(sim, rng, wire, (index, origin)).run().await,
+        Use::Requests => Client::new(sim, rng, wire, (index, origin)).run().await,
+    }
 }
 
 /// Returns the protocols that a client offers.

@@ -18,7 +18,8 @@ use super::raw;
 use super::rng::body_of;
 use super::run::{in_paused_time, start};
 use super::sim::{BackendBehavior, BackendTask, Sim, now_ms};
-use super::site::{CLEAR_PORT, FILES, IDLE_S, RAW_PORTS, TLS_PORT, tls_client, upload};
+use super::site::{self, CHANGING_PORT, CLEAR_PORT, FILES, IDLE_S, RAW_PORTS, TLS_PORT};
+use super::site::{tls_client, upload};
 use super::wire::Wire;
 use super::world::Machine;
 
@@ -76,6 +77,23 @@ fn raw_connection_over_tls_ends_with_close_notify() {
             while client.read(&mut piece).await.expect("bytes") > 0 {}
             assert!(!client.is_truncated(), "after {length} bytes");
         }
+    });
+}
+
+/// Some listener expects a PROXY header, so every connection waits for bytes first.
+#[test]
+fn silent_connection_keeps_the_protocol_of_its_listener_over_a_reload() {
+    scenario(10, async |server, sim| {
+        let client =
+            Wire::secure(connect_to(&server, 10_000, CHANGING_PORT), &tls_client(&sim.root, &[]));
+        sleep(Duration::from_millis(10)).await;
+        server.swap(&site::config(&sim, 1)).expect("a swap");
+        assert!(!server.speaks_tls(CHANGING_PORT));
+        let request = b"GET /s/2 HTTP/1.1\r\nHost: simulated\r\n\r\n";
+        client.write_all(request).await.expect("written");
+        let response = read_response(&client).await;
+        let text = String::from_utf8_lossy(&response);
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     });
 }
 

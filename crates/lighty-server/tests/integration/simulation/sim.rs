@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use lighty_core::module::Traits;
 use lighty_core::{Exchange, Fault, Hooks, Module};
+use lighty_io::transport::Peer;
 
 use super::raw::RawPair;
 use super::rng::Rng;
@@ -69,7 +71,9 @@ pub(crate) struct Sim {
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
     /// The response to bytes that were no request was cut.
     pub(crate) is_garbage_cut: Cell<bool>,
-    /// Raw connections by number.
+    /// Addresses that requests come from, by number: PROXY headers may have set them.
+    pub(crate) origins: RefCell<BTreeMap<u64, SocketAddr>>,
+    /// Raw connections and tunnels by number.
     pub(crate) raw: RefCell<BTreeMap<u64, RawPair>>,
     /// Number of connections of a changing listener that are being accepted.
     pub(crate) accepting: Cell<u32>,
@@ -86,7 +90,14 @@ impl Sim {
         let rng = Rng::new(seed);
         let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
         let network_backend = rng.pick(NETWORK_BACKENDS);
-        Rc::new(Sim { is_calm, is_crowded, network_backend, bug, ..Self::empty(rng, root) })
+        Rc::new(Sim {
+            is_calm,
+            is_crowded,
+            favorite,
+            network_backend,
+            bug,
+            ..Self::empty(rng, root)
+        })
     }
 
     /// Creates a run without random faults.
@@ -106,6 +117,7 @@ impl Sim {
             done: RefCell::default(),
             seen: RefCell::default(),
             is_garbage_cut: Cell::new(false),
+            origins: RefCell::default(),
             raw: RefCell::default(),
             accepting: Cell::new(0),
             programs: Cell::new(0),
@@ -193,6 +205,11 @@ impl Module for Observer {
             self.0.wrong(format_args!("{target}: cut without a fault"));
         }
         if let Some(number) = number_in(&ex.request.target_raw) {
+            let origin = self.0.origins.borrow().get(&number).copied();
+            if origin.is_some_and(|origin| ex.request.peer != Peer::Inet(origin)) {
+                let peer = &ex.request.peer;
+                self.0.wrong(format_args!("{target}: from {peer:?}, not {origin:?}"));
+            }
             let mut all = self.0.done.borrow_mut();
             let all = all.entry(number).or_default();
             all.push(done);

@@ -43,15 +43,21 @@ pub(crate) const AJP13: SocketAddr = address(10, 8009);
 
 pub(crate) const RAW: SocketAddr = address(11, 25);
 
-/// All addresses that the server may connect to.
-pub(crate) const BACKENDS: [SocketAddr; 10] =
-    [HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13, RAW];
+/// Backends that accept upgrades: in clear text and over TLS.
+pub(crate) const TUNNELS: [SocketAddr; 2] = [address(12, 8080), address(13, 8443)];
 
-/// Ports of the server: in clear text, with TLS, in clear text in some generations only, and of raw
-/// connections in clear text and with TLS.
+/// All addresses that the server may connect to.
+pub(crate) const BACKENDS: [SocketAddr; 12] = [
+    HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13, RAW, TUNNELS[0],
+    TUNNELS[1],
+];
+
+/// Ports of the server: in clear text, with TLS, in clear text in some generations only, behind a
+/// PROXY header in clear text and with TLS, and of raw connections in clear text and with TLS.
 pub(crate) const CLEAR_PORT: u16 = 80;
 pub(crate) const TLS_PORT: u16 = 443;
 pub(crate) const CHANGING_PORT: u16 = 8080;
+pub(crate) const PROXY_PORTS: [u16; 2] = [81, 444];
 pub(crate) const RAW_PORTS: [u16; 2] = [25, 465];
 
 const fn address(host: u8, port: u16) -> SocketAddr {
@@ -61,6 +67,9 @@ const fn address(host: u8, port: u16) -> SocketAddr {
 /// Seconds after which the server gives up, as configured below; all waits are shorter than this
 /// together.
 pub(crate) const PATIENCE_S: u64 = 120;
+
+/// Seconds until a PROXY header or the head of a request must be there.
+pub(crate) const HEAD_S: u64 = 4;
 
 /// Seconds that a connection may be idle.
 pub(crate) const IDLE_S: u64 = 5;
@@ -191,6 +200,17 @@ $HTTP["url"] =~ "^/4/" {
     proxy-core.backends = ( "https://10.0.1.7:8443" )
     proxy-core.tls-verify = "disable"
 }
+$HTTP["url"] =~ "^/t/" {
+    proxy-core.protocol = "http"
+    proxy-core.upgrade = "enable"
+    proxy-core.backends = ( "10.0.1.12:8080" )
+}
+$HTTP["url"] =~ "^/v/" {
+    proxy-core.protocol = "http"
+    proxy-core.upgrade = "enable"
+    proxy-core.backends = ( "https://10.0.1.13:8443" )
+    proxy-core.tls-verify = "disable"
+}
 $HTTP["url"] =~ "^/u/" {
     proxy-core.protocol = "uwsgi"
     proxy-core.backends = ( "10.0.1.9:3031" )
@@ -219,7 +239,7 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
 server.document-root = "{root}/www"
 server.port = 80
 server.modules = ( "mod_proxy_core", "mod_deflate", "mod_cgi", "mod_webdav",
-                   "mod_magnet", "mod_ssi" )
+                   "mod_magnet", "mod_ssi", "mod_extforward" )
 ssi.max-processes = {programs}
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
@@ -229,7 +249,7 @@ server.errorlog-level = "debug"
 server.upload-dirs = ( "{root}/spool" )
 server.max-keep-alive-idle = {IDLE_S}
 server.max-connection-idle = {IDLE_S}
-server.max-head-time = 4
+server.max-head-time = {HEAD_S}
 server.max-handshake-time = 6
 server.max-read-idle = {limit_s}
 server.max-write-idle = {limit_s}
@@ -255,6 +275,16 @@ $SERVER["socket"] == "10.0.0.1:443" {{
 }}
 $SERVER["socket"] == "10.0.0.1:8080" {{
     ssl.engine = "{changing}"
+    ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:81" {{
+    extforward.hap-PROXY = "enable"
+    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
+}}
+$SERVER["socket"] == "10.0.0.1:444" {{
+    extforward.hap-PROXY = "enable"
+    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
+    ssl.engine = "enable"
     ssl.pemfile = "{root}/site.pem"
 }}
 $SERVER["socket"] == "10.0.0.1:25" {{

@@ -22,7 +22,10 @@ use super::raw;
 use super::rng::Rng;
 use super::scgi::Unframed;
 use super::sim::Sim;
-use super::site::{self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, RAW, SCGI, UWSGI};
+use super::site::{
+    self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, RAW, SCGI, TUNNELS, UWSGI,
+};
+use super::tunnel;
 use super::wire::Wire;
 
 pub(crate) struct Machine {
@@ -59,6 +62,7 @@ impl Machine {
         let sim = Rc::clone(&self.sim);
         let witness = Witness { sim, rng, name };
         let wire = match address {
+            _ if address == TUNNELS[1] => Wire::accept(theirs, &self.tls),
             HTTPS | HTTP2_TLS => Wire::accept(theirs, &self.tls),
             _ => Wire::plain(theirs),
         };
@@ -67,7 +71,11 @@ impl Machine {
             return Stream::from_memory(ours);
         }
         if address == RAW {
-            spawn_local(raw::serve(witness, wire));
+            spawn_local(raw::serve(witness, wire, None));
+            return Stream::from_memory(ours);
+        }
+        if TUNNELS.contains(&address) {
+            spawn_local(tunnel::serve(witness, wire));
             return Stream::from_memory(ours);
         }
         let backend = Backend::new(witness, wire);

@@ -9,6 +9,7 @@ use lighty_wire::ajp13::container::{
 
 use super::backend::{Backend, Cut, Over, Result};
 use super::rng::body_of;
+use super::sabotage::Bug;
 use super::sim::{BackendBehavior, BackendTask, number_in};
 
 const SIZE: PacketSize = PacketSize::DEFAULT;
@@ -140,6 +141,11 @@ async fn respond(
     encode_end(keeps, &mut end);
     it.write_torn(&end).await?;
     if upload.is_due {
+        upload.step(it).await?;
+    }
+    if task.is_post && it.sim.bug == Some(Bug::ReuseWithUnsentBody) {
+        // The planted bug of a server that owes a packet, and uses the connection again.
+        upload.is_due = true;
         upload.step(it).await?;
     }
     // A container may close a connection that the server believes to be persistent.

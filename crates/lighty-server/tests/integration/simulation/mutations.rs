@@ -21,6 +21,9 @@ fn symptoms(bug: Bug) -> &'static [&'static str] {
         Bug::LostScript => &["waited without a limit", "never ends", "connections are left"],
         Bug::ForgottenUpload => &["an upload of "],
         Bug::ProgramLeft => &["programs are left"],
+        Bug::ReuseWithUnsentBody => &["a body packet of another length", "has other bytes"],
+        Bug::CloseTakenAsEnd => &["a whole response of", "compressed, of"],
+        Bug::AbortAsEnd => &["a reset looks like the end"],
         Bug::RecordSealedTwice => &["broken HTTP/2", "are right", "malformed", "no response"],
     }
 }

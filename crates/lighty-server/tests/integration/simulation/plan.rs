@@ -11,7 +11,7 @@ use super::site::FILES;
 const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
 
 /// Paths of backends and of a program.
-const PATHS: &[&str] = &[
+pub(crate) const PATHS: &[&str] = &[
     "/h/x", "/h/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x", "/f/x", "/c/x", "/u/x", "/j/x",
     "/j/x", "/p/x.cgi",
 ];
@@ -85,7 +85,8 @@ impl Plan {
                 }
                 body = body_of(!number, 0, task.upload_bytes);
                 sim.tasks.borrow_mut().insert(number, task);
-                rng.pick(PATHS).to_owned()
+                let favorite = sim.favorite.filter(|_| rng.once_in(2));
+                favorite.unwrap_or_else(|| rng.pick(PATHS)).to_owned()
             }
             Want::Page => {
                 let task = backend_task(sim, rng, false);

@@ -65,7 +65,9 @@ pub(crate) fn body_of(key: u64, from: u64, length: u64) -> Vec<u8> {
         bytes.extend_from_slice(&word_of(key, word));
         word += 1;
     }
-    bytes.drain(..skip);
+    if skip > 0 {
+        bytes.copy_within(skip.., 0);
+    }
     bytes.truncate(length as usize);
     bytes
 }

@@ -46,11 +46,17 @@ pub(crate) enum Bug {
     ForgottenUpload,
     /// A program is not ended.
     ProgramLeft,
+    /// AJP13: a connection is used again although a requested packet of a body was not sent.
+    ReuseWithUnsentBody,
+    /// SCGI, uwsgi: a response that is closed before its announced length is taken for whole.
+    CloseTakenAsEnd,
+    /// A reset of a raw connection or a tunnel is passed on as an orderly end.
+    AbortAsEnd,
 }
 
 impl Bug {
     /// All bugs, in the order of their declaration.
-    pub(crate) const ALL: [Bug; 13] = [
+    pub(crate) const ALL: [Bug; 16] = [
         Bug::LostWakeup,
         Bug::PermitLeak,
         Bug::MixedBodies,
@@ -64,7 +70,19 @@ impl Bug {
         Bug::LostScript,
         Bug::ForgottenUpload,
         Bug::ProgramLeft,
+        Bug::ReuseWithUnsentBody,
+        Bug::CloseTakenAsEnd,
+        Bug::AbortAsEnd,
     ];
+
+    /// Returns the path of the backend that a bug of one protocol is about.
+    pub(crate) fn path(self) -> Option<&'static str> {
+        match self {
+            Bug::ReuseWithUnsentBody => Some("/j/x"),
+            Bug::CloseTakenAsEnd => Some("/c/x"),
+            _ => None,
+        }
+    }
 }
 
 /// Module that has one of the bugs: most of them as a filter of response bodies.
@@ -186,18 +204,17 @@ impl Tap {
             Bug::TwoResponses => !is_h2,
             Bug::LostWindowUpdate | Bug::SlotFreedTwice => is_h2,
             Bug::RecordSealedTwice => is_tls,
+            Bug::AbortAsEnd => true,
             _ => false,
         };
         let (partial, ready) = (Vec::new(), Vec::new());
-        concerns.then_some(Tap {
-            bug,
-            is_h2,
-            partial,
-            ready,
-            pieces: 0,
-            has_reset: false,
-            victim: None,
-        })
+        let (pieces, has_reset, victim) = (0, false, None);
+        concerns.then_some(Tap { bug, is_h2, partial, ready, pieces, has_reset, victim })
+    }
+
+    /// Returns true if a reset looks like an end.
+    pub(crate) fn hides_resets(&self) -> bool {
+        self.bug == Bug::AbortAsEnd
     }
 
     /// Takes bytes that have arrived.

@@ -2,6 +2,7 @@
 
 use super::backend::{Backend, Cut, Over, Result};
 use super::rng::body_of;
+use super::sabotage::Bug;
 use super::sim::{BackendBehavior, BackendTask, number_in};
 
 /// Protocol of a backend whose responses have no framing.
@@ -60,7 +61,13 @@ async fn respond(it: &mut Backend, request: &CgiRequest, task: &BackendTask) -> 
     }
     let (number, length) = (request.number, task.response_bytes);
     let has_length = it.rng.once_in(2);
-    let framing = if has_length { format!("Content-Length: {length}\r\n") } else { String::new() };
+    // The planted bug of a server that does not look at the length.
+    let is_ignored = it.sim.bug == Some(Bug::CloseTakenAsEnd);
+    let framing = if has_length && !is_ignored {
+        format!("Content-Length: {length}\r\n")
+    } else {
+        String::new()
+    };
     let head =
         format!("Status: 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n");
     if task.behavior == BackendBehavior::DieInHead {

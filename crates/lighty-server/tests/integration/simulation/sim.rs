@@ -11,6 +11,7 @@ use lighty_core::module::Traits;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 use lighty_io::transport::Peer;
 
+use super::plan::PATHS;
 use super::raw::RawPair;
 use super::rng::Rng;
 use super::sabotage::Bug;
@@ -58,6 +59,8 @@ pub(crate) struct Sim {
     /// There are fewer connections than clients, so idle ones are closed for new ones.
     pub(crate) is_crowded: bool,
     pub(crate) rng: Rng,
+    /// A backend that is asked for more than the others, so that its connections are used again.
+    pub(crate) favorite: Option<&'static str>,
     /// `server.network-backend`.
     pub(crate) network_backend: &'static str,
     /// Directory of the files.
@@ -90,6 +93,8 @@ impl Sim {
         let rng = Rng::new(seed);
         let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
         let network_backend = rng.pick(NETWORK_BACKENDS);
+        let favorite = rng.once_in(2).then(|| rng.pick(PATHS));
+        let favorite = bug.and_then(Bug::path).or(favorite);
         Rc::new(Sim {
             is_calm,
             is_crowded,
@@ -112,6 +117,7 @@ impl Sim {
             network_backend: "auto",
             is_calm: true,
             is_crowded: false,
+            favorite: None,
             rng,
             tasks: RefCell::default(),
             done: RefCell::default(),

@@ -140,9 +140,11 @@ impl Wire {
                 tap.ready.drain(..count);
                 return Poll::Ready(Ok(count));
             }
-            match ready!(self.poll_plain(cx, &mut piece))? {
-                0 => return Poll::Ready(Ok(0)),
-                count => tap.take(&piece[..count]),
+            match ready!(self.poll_plain(cx, &mut piece)) {
+                Err(_) if tap.hides_resets() => return Poll::Ready(Ok(0)),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(0) => return Poll::Ready(Ok(0)),
+                Ok(count) => tap.take(&piece[..count]),
             }
         }
     }

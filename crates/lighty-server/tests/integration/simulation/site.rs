@@ -225,6 +225,40 @@ $HTTP["host"] == "at-least-2500" { server.min-write-rate = 2500 }
 $HTTP["host"] == "at-least-6000" { server.min-write-rate = 6000 }
 "#;
 
+/// Returns the configuration of the listeners. One of them changes between TLS and clear text.
+fn listeners(root: &Path, changing: &str) -> String {
+    let root = root.display();
+    format!(
+        r#"$SERVER["socket"] == "10.0.0.1:443" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:8080" {{
+    ssl.engine = "{changing}"
+    ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:81" {{
+    extforward.hap-PROXY = "enable"
+    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
+}}
+$SERVER["socket"] == "10.0.0.1:444" {{
+    extforward.hap-PROXY = "enable"
+    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
+    ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+}}
+$SERVER["socket"] == "10.0.0.1:25" {{
+    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
+}}
+$SERVER["socket"] == "10.0.0.1:465" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{root}/site.pem"
+    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
+}}
+"#
+    )
+}
+
 /// Returns the configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let (root, backend) = (sim.root.display(), sim.network_backend);
@@ -233,6 +267,7 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
     let second = if variant == 1 { 2 } else { 3 };
     let scripts = scripts::config(sim, variant);
     let changing = if variant == 1 { "disable" } else { "enable" };
+    let listeners = listeners(&sim.root, changing);
     let programs = if variant == 2 && !sim.is_calm { 2 } else { 100 };
     let text = format!(
         r#"
@@ -269,33 +304,7 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
 cgi.max-processes = {programs}
-$SERVER["socket"] == "10.0.0.1:443" {{
-    ssl.engine = "enable"
-    ssl.pemfile = "{root}/site.pem"
-}}
-$SERVER["socket"] == "10.0.0.1:8080" {{
-    ssl.engine = "{changing}"
-    ssl.pemfile = "{root}/site.pem"
-}}
-$SERVER["socket"] == "10.0.0.1:81" {{
-    extforward.hap-PROXY = "enable"
-    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
-}}
-$SERVER["socket"] == "10.0.0.1:444" {{
-    extforward.hap-PROXY = "enable"
-    extforward.forwarder = ( "10.0.2.0/24" => "trust" )
-    ssl.engine = "enable"
-    ssl.pemfile = "{root}/site.pem"
-}}
-$SERVER["socket"] == "10.0.0.1:25" {{
-    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
-}}
-$SERVER["socket"] == "10.0.0.1:465" {{
-    ssl.engine = "enable"
-    ssl.pemfile = "{root}/site.pem"
-    sockproxy.server = ( "" => ( ( "host" => "10.0.1.11", "port" => 25 ) ) )
-}}
-{PLACES}{scripts}"#
+{listeners}{PLACES}{scripts}"#
     );
     let table: Table<Settings> = Table::new()
         .rows(modules::directives())

@@ -1,5 +1,6 @@
-//! Tunnels over HTTP: clients that upgrade a connection of HTTP/1.1, or open a stream of HTTP/2 with
-//! an extended CONNECT, and backends that accept. Their ends are those of raw connections.
+//! Tunnels over HTTP: clients that upgrade a connection of HTTP/1.1 (WebSocket) or open a stream of
+//! HTTP/2 with an extended CONNECT, and backends that accept. Their ends are those of raw
+//! connections.
 
 use std::future::poll_fn;
 use std::io;

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lighty_core::Blame;
+use lighty_core::{Blame, Fault};
 use lighty_http::Fields;
 use lighty_io::transport::memory::{self, MemoryEnd};
 use lighty_wire::http2::{ConnFault, Connection, ErrorCode, Limits, RequestParts, StreamKey};
@@ -294,6 +294,8 @@ fn judge_refusal(sim: &Sim, number: u64, opening: Opening, status: Option<u16>) 
     let fault = done.and_then(|done| done.fault);
     let is_right = match (status, fault) {
         (Some(403), None) => opening == Opening::Refuses && done.is_some(),
+        // The client leaves after the error's page, with its side of the stream open.
+        (Some(500..), Some(Fault::ClientGone)) => !sim.is_calm,
         (Some(status), Some(fault)) => {
             let verdict = fault.verdict();
             let may_fail = !sim.is_calm || raw::has_many(sim);

@@ -208,6 +208,9 @@ impl Bridge {
             // The connection may close before its client has read everything.
             let _ = self.inner.write_all(&std::mem::take(&mut self.received)).await;
             let _ = self.inner.shutdown_write();
+            // Nobody gets what the speaker still sends.
+            let mut piece = [0; 4_096];
+            while let Ok(1..) = self.inner.read(&mut piece).await {}
         } else if self.is_gone {
             self.inner.reset();
         }

@@ -238,6 +238,7 @@ impl Client {
                 break;
             }
         }
+        self.wire.settle().await;
         // By then the server has given up, unless everything fitted into the buffers.
         sleep(Duration::from_secs(PATIENCE_S)).await;
         self.read_all(requests, reader).await;

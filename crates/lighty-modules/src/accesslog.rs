@@ -121,7 +121,7 @@ impl AccessLog {
             status: ex.response.status.code(),
             bytes_in: request.head_bytes + ex.body.received(),
             bytes_out: ex.state.bytes_sent,
-            head_out: ex.state.head_sent,
+            head_out: ex.state.head_sent.into(),
             environment: &ex.environment,
             physical: (&ex.physical.docroot, &ex.physical.rel),
             host: &request.authority,

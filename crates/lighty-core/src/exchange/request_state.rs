@@ -112,7 +112,7 @@ pub struct RequestState {
     /// Response bytes sent so far, head included.
     pub bytes_sent: u64,
     /// Length of the response head in bytes.
-    pub head_sent: u64,
+    pub head_sent: u32,
     /// True if the connection can serve another request after the response.
     pub keeps_connection: bool,
     /// True if the whole response was sent.

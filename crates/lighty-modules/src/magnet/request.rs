@@ -251,7 +251,7 @@ impl MagnetRequest<'_> {
             b"bytes_out" => number(ex.state.bytes_sent),
             b"req_count" => number(ex.ordinal.into()),
             b"req_header_len" => number(ex.request.head_bytes),
-            b"resp_header_len" => number(ex.state.head_sent),
+            b"resp_header_len" => number(ex.state.head_sent.into()),
             b"http_status" if self.stage != Stage::ResponseStart => number(0),
             b"http_status" => number(ex.response.status.code().into()),
             b"keep_alive" => number(u64::from(!ex.response.is_last && is_kept(ex))),

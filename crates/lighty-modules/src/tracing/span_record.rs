@@ -94,7 +94,7 @@ impl SpanRecord {
             status: ex.response.status.code(),
             route: Arc::clone(&ex.settings.module::<RouteName>().0),
             handler: ex.counts_for(),
-            body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
+            body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent.into()),
             backend: ex.ext::<UpstreamTrace>().cloned(),
             fault: ex.state.fault.map_or("", |fault| fault.verdict().message),
             parts: parts(ex, origin_us),

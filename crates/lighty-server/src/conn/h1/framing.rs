@@ -32,7 +32,7 @@ impl H1Io {
             ) {
                 Ok(()) => {
                     debug_assert!(self.out.ends_with(b"\r\n\r\n"), "a whole head");
-                    ex.state.head_sent = self.out.len() as u64;
+                    ex.state.head_sent = self.out.len() as u32;
                     trace::response_head(ex, &self.out);
                     return;
                 }
@@ -59,7 +59,7 @@ impl H1Io {
         );
         self.keeps_open = false;
         self.framing = Framing::None;
-        ex.state.head_sent = self.out.len() as u64;
+        ex.state.head_sent = self.out.len() as u32;
     }
 
     /// Sets the fields that frame the message.

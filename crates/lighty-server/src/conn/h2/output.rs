@@ -140,7 +140,7 @@ impl H2Io {
                         shared.machine.merge_priority(at.key, value);
                     }
                     ex.state.keeps_connection = !shared.machine.is_shutting_down();
-                    (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
+                    (ex.state.head_sent, ex.state.bytes_sent) = (bytes as u32, bytes);
                     self.has_begun = true;
                     drop(shared);
                     trace_head(ex);
@@ -161,7 +161,7 @@ impl H2Io {
         let (status, fields) = (ex.response.status, &ex.response.fields);
         let sent = at.shared.borrow_mut().send_head(at.key, status, fields, true);
         let bytes = sent.map_err(|_| io::ErrorKind::ConnectionReset)?;
-        (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
+        (ex.state.head_sent, ex.state.bytes_sent) = (bytes as u32, bytes);
         self.has_begun = true;
         Ok(false)
     }

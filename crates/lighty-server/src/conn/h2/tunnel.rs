@@ -55,7 +55,7 @@ impl H2Io {
         let sent = at.shared.borrow_mut().send_head(at.key, status, fields, false);
         match sent {
             Ok(bytes) => {
-                (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
+                (ex.state.head_sent, ex.state.bytes_sent) = (bytes as u32, bytes);
                 self.has_begun = true;
                 trace_head(ex);
                 Ok(Some(Remainder::Tunnel(tunnel)))

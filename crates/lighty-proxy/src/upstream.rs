@@ -8,6 +8,8 @@ pub mod configured;
 pub(crate) mod fault_log;
 pub(crate) mod health;
 pub(crate) mod names;
+pub mod operator;
+pub mod order;
 pub(crate) mod protocol;
 pub mod registry;
 pub mod spec;
@@ -28,6 +30,7 @@ use crate::upstream::balance::{BalanceKey, Balancer, Choice};
 use crate::upstream::fault_log::FaultLog;
 use crate::upstream::health::passive::{AddressState, HealthChange};
 use crate::upstream::names::NamedAddress;
+use crate::upstream::operator::OperatorOrder;
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// A group of interchangeable backends.
@@ -99,7 +102,7 @@ pub struct PickParameters<'a> {
 impl PickParameters<'_> {
     fn allows(&self, address: &Address) -> bool {
         self.only.is_none_or(|only| *address.spec.text == *only)
-            && address.spec.weight > 0
+            && address.takes_requests()
             && !self.tried.contains(&address.id)
     }
 }
@@ -358,8 +361,15 @@ impl Upstream {
     /// backend is found within milliseconds.
     pub fn pick_held(&self, now_ms: u64) -> Option<Arc<Address>> {
         let addresses = self.addresses();
-        let mut held = addresses.iter().filter(|a| a.health.held_until(now_ms).is_some());
+        let is_held = |a: &&Arc<Address>| a.health.held_until(now_ms).is_some();
+        let mut held = addresses.iter().filter(|a| a.takes_requests()).filter(is_held);
         held.find(|address| address.health.begin_held(now_ms)).cloned()
+    }
+
+    /// Gives an address another use. Requests that wait for it, or for a better one, look again.
+    pub(crate) fn order(&self, address: &Address, order: OperatorOrder) {
+        address.obey(order);
+        self.backlog.call_all();
     }
 
     /// True if no address is up or held, `tried` ones aside.
@@ -367,7 +377,7 @@ impl Upstream {
         self.addresses().iter().all(|address| {
             let health = &address.health;
             tried.contains(&address.id)
-                || address.spec.weight == 0
+                || !address.takes_requests()
                 || address.is_broken()
                 || (matches!(health.state(now_ms), AddressState::Down { .. })
                     && health.held_until(now_ms).is_none())
@@ -429,8 +439,7 @@ impl SkipReasons {
             index: at as u32,
             name_hash: address.name_hash,
             weight: address
-                .spec
-                .weight
+                .weight()
                 .saturating_mul(address.health.slow_start_permille(now_ms))
                 .max(1),
             busy: address.busy(),

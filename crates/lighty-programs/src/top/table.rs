@@ -309,7 +309,7 @@ pub(super) fn tone(view: View, row: &Row) -> Tone {
     let state = view.column("state").and_then(|at| row.get(at));
     match state.map(|cell| cell.text.as_str()) {
         Some("down") => Tone::Bad,
-        Some("probing" | "drained") => Tone::Warning,
+        Some("probing" | "drained" | "maintenance") => Tone::Warning,
         _ => Tone::Plain,
     }
 }

@@ -8,6 +8,7 @@ use lighty_io::tls::ClientOptions;
 
 pub(crate) use crate::upstream::backend::AddressId;
 use crate::upstream::backend::Backend;
+use crate::upstream::operator::{OperatorOrder, OperatorState};
 use crate::upstream::spec::SpawnSpec;
 
 /// The configuration of an address.
@@ -58,6 +59,25 @@ impl Address {
     /// Returns the backend itself, whatever upstreams use it.
     pub(crate) fn backend(&self) -> Arc<Backend> {
         Arc::clone(&self.backend)
+    }
+
+    /// Its share of requests: as an operator has ordered, or as configured; 0: none.
+    #[inline]
+    pub fn weight(&self) -> u32 {
+        self.orders.weight(self.spec.weight)
+    }
+
+    /// Returns true if new requests may go to it while it is up.
+    #[inline]
+    pub fn takes_requests(&self) -> bool {
+        self.weight() > 0 && self.operator_state() == OperatorState::Ready
+    }
+
+    pub(crate) fn obey(&self, order: OperatorOrder) {
+        match order {
+            OperatorOrder::State(state) => self.orders.set_state(state),
+            OperatorOrder::Weight(weight) => self.orders.set_weight(self.spec.weight, weight),
+        }
     }
 
     /// Returns true if another connection may be opened.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::connect::listen_queue::ListenQueue;
 use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
 use crate::upstream::health::passive::Health;
+use crate::upstream::operator::{OperatorState, Orders};
 use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol, SpawnSpec};
 
 /// Unique within the process.
@@ -86,6 +87,8 @@ pub struct Backend {
     /// Reason for its last failure.
     last_failure: Mutex<Option<Arc<str>>>,
     is_gone: AtomicBool,
+    /// Orders of an operator.
+    pub(crate) orders: Orders,
     /// Time when it last closed a connection with a request on it, in monotonic milliseconds.
     closed_ms: AtomicU64,
     /// Number of kept connections in a row that it closed before a second request.
@@ -169,6 +172,7 @@ impl Backend {
             failed: AtomicU64::new(0),
             last_failure: Mutex::new(None),
             is_gone: AtomicBool::new(false),
+            orders: Orders::default(),
             closed_ms: AtomicU64::new(0),
             lost_kept: AtomicU32::new(0),
             serves_kept: AtomicBool::new(false),
@@ -354,6 +358,11 @@ impl Backend {
         if !self.is_broken() {
             broke.await;
         }
+    }
+
+    /// The use that an operator has ordered.
+    pub fn operator_state(&self) -> OperatorState {
+        self.orders.state()
     }
 
     /// Returns true if no upstream uses it any more: connections to it are not kept.

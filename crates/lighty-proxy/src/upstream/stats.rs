@@ -7,6 +7,7 @@ use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::health::passive::AddressState;
+use crate::upstream::operator::OperatorState;
 use crate::upstream::registry::Registry;
 
 /// The figures of an upstream.
@@ -64,8 +65,10 @@ pub enum AddressUse {
     Probing,
     /// It failed too often: no request goes to it for now.
     Down,
-    /// Its weight is 0: it gets no new request.
+    /// It gets no new request: its weight is 0, or an operator drains it.
     Drained,
+    /// An operator has taken it out, health checks included.
+    Maintenance,
 }
 
 impl AddressUse {
@@ -76,6 +79,7 @@ impl AddressUse {
             Self::Probing => "probing",
             Self::Down => "down",
             Self::Drained => "drained",
+            Self::Maintenance => "maintenance",
         }
     }
 }
@@ -97,7 +101,8 @@ fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
 
 fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
     let state = match address.health.state(now_ms) {
-        _ if address.spec.weight == 0 => AddressUse::Drained,
+        _ if address.operator_state() == OperatorState::Maintenance => AddressUse::Maintenance,
+        _ if !address.takes_requests() => AddressUse::Drained,
         AddressState::Up => AddressUse::Up,
         AddressState::Probing => AddressUse::Probing,
         AddressState::Down { .. } => AddressUse::Down,
@@ -113,7 +118,7 @@ fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
         pool_size: address.open(),
         idle: address.idle(),
         first_byte_us: address.first_byte_us(),
-        weight: address.spec.weight,
+        weight: address.weight(),
         backup: address.spec.backup,
         handshakes: address.tls.as_ref().map(BackendTls::handshakes),
     }

@@ -41,6 +41,10 @@ pub(crate) trait Checked {
         None
     }
     fn health(&self) -> &Health;
+    /// True if it is not to be checked for now.
+    fn is_in_maintenance(&self) -> bool {
+        false
+    }
     /// Registers the check's connection in the listen queue.
     fn stand_in_line(&self) -> Option<Standing> {
         None
@@ -66,6 +70,10 @@ pub(crate) async fn keep_asking<A: Checked>(
         clock.refresh();
         let began_ms = clock.mono_ms();
         let Some(address) = address() else { return };
+        if address.is_in_maintenance() {
+            due_ms = next_due_ms(began_ms, began_ms, check.interval_ms, random());
+            continue;
+        }
         let standing = address.stand_in_line();
         let connected = || {
             clock.refresh();

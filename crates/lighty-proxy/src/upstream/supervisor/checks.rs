@@ -15,6 +15,7 @@ use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::health::check_fault::CheckFault;
 use crate::upstream::health::checks::{Checked, keep_asking};
 use crate::upstream::health::passive::{Health, HealthChange};
+use crate::upstream::operator::OperatorState;
 
 /// Starts checks for new addresses, and forgets removed ones.
 pub(super) fn cover(
@@ -69,6 +70,10 @@ impl Checked for CheckedAddress<'_> {
 
     fn health(&self) -> &Health {
         &self.address.health
+    }
+
+    fn is_in_maintenance(&self) -> bool {
+        self.address.operator_state() == OperatorState::Maintenance
     }
 
     fn stand_in_line(&self) -> Option<Standing> {

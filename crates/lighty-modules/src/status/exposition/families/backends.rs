@@ -10,7 +10,7 @@ use crate::status::exposition::family::{Family, Labels, MetricKind};
 use crate::status::facts::Facts;
 
 /// States of a backend, exactly one of which holds.
-const STATES: [&str; 4] = ["up", "probing", "down", "drained"];
+const STATES: [&str; 5] = ["up", "probing", "down", "drained", "maintenance"];
 
 /// A metric of a backend: name, kind, help text, value.
 type BackendFigure = (&'static str, MetricKind, &'static str, fn(&BackendReport) -> f64);

@@ -1,0 +1,118 @@
+//! The state of a backend that an operator has ordered at run time.
+//!
+//! ```text
+//!             drain                  maintenance
+//! Ready ------------> Draining ---------------------> Maintenance
+//!   ^                    |                                 |
+//!   +------- ready ------+-------------- ready ------------+
+//! ```
+//!
+//! Each order leads from any state to its own. Orders belong to the backend, so a reload keeps
+//! them. A weight holds until the configuration has another one for the address.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::upstream::names;
+
+/// Maximum weight of a backend.
+pub const WEIGHT_MAX: u32 = names::WEIGHT_MAX;
+
+/// Use of a backend that an operator has ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OperatorState {
+    /// As configured.
+    #[default]
+    Ready,
+    /// No new requests.
+    Draining,
+    /// No new requests and no health checks.
+    Maintenance,
+}
+
+/// An order of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorOrder {
+    /// Use, or stop to use, the backend.
+    State(OperatorState),
+    /// A weight in place of the configured one; `None`: the configured one again.
+    Weight(Option<u32>),
+}
+
+impl OperatorState {
+    const ALL: [Self; 3] = [Self::Ready, Self::Draining, Self::Maintenance];
+
+    /// Its name for users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Draining => "drain",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}
+
+/// The orders for one backend.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    state: AtomicU8,
+    /// The configured weight at the time of the order, and the ordered one plus 1; 0: no order.
+    weight: AtomicU64,
+}
+
+impl Orders {
+    pub(crate) fn state(&self) -> OperatorState {
+        let number = usize::from(self.state.load(Ordering::Relaxed));
+        OperatorState::ALL.get(number).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_state(&self, state: OperatorState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Orders a weight in place of the configured one; `None`: the configured one.
+    pub(crate) fn set_weight(&self, configured: u32, weight: Option<u32>) {
+        let ordered = weight.map_or(0, |weight| u64::from(weight) + 1);
+        self.weight.store(u64::from(configured) << 32 | ordered, Ordering::Relaxed);
+    }
+
+    /// The weight in effect beside a configured one.
+    #[inline]
+    pub(crate) fn weight(&self, configured: u32) -> u32 {
+        let order = self.weight.load(Ordering::Relaxed);
+        match (order >> 32, (order & u64::from(u32::MAX)) as u32) {
+            (_, 0) => configured,
+            (before, ordered) if before == u64::from(configured) => ordered - 1,
+            _ => configured,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_leads_from_every_state_to_its_own() {
+        for before in OperatorState::ALL {
+            for after in OperatorState::ALL {
+                let orders = Orders::default();
+                orders.set_state(before);
+                orders.set_state(after);
+                assert_eq!(orders.state(), after);
+            }
+        }
+    }
+
+    #[test]
+    fn ordered_weight_holds_until_another_is_configured() {
+        let orders = Orders::default();
+        assert_eq!(orders.weight(3), 3);
+        orders.set_weight(3, Some(0));
+        assert_eq!((orders.weight(3), orders.weight(4)), (0, 4));
+        orders.set_weight(3, Some(7));
+        assert_eq!((orders.weight(3), orders.weight(4)), (7, 4));
+        orders.set_weight(3, None);
+        assert_eq!(orders.weight(3), 3);
+    }
+}

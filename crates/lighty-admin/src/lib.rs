@@ -1,8 +1,9 @@
-//! Commands that need no running server.
+//! Commands that need no running server, and those that talk with one.
 //!
 //! `check` (a configuration and the machine that it is for), `rehearse` (a request's way through a
 //! configuration), `certificates`, `local_tls` (certificates for this machine alone), `passwords`,
-//! `scripts` (trial runs), `manual` (generated pages), `libraries` and `browser`.
+//! `scripts` (trial runs), `manual` (generated pages), `libraries`, `browser`, and `ctl` (a running
+//! server).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -10,6 +11,7 @@ pub mod browser;
 #[cfg(feature = "acme")]
 pub mod certificates;
 pub mod check;
+pub mod ctl;
 pub mod libraries;
 #[cfg(feature = "acme")]
 pub mod local_tls;

@@ -173,8 +173,9 @@ pub enum AskError {
 /// No supervisor is running, or it refuses.
 pub fn ask(pid_file: &Path, request: &str) -> Result<String, AskError> {
     let path = control::path_beside(pid_file);
-    let reply = control::ask(&path, request, REPLY_PATIENCE)
+    let reply = control::ask(&path, request.as_bytes(), REPLY_PATIENCE)
         .map_err(|error| AskError::Unreachable(path, error))?;
+    let reply = String::from_utf8_lossy(&reply).into_owned();
     match reply.split_once('\n') {
         Some(("ok", text)) => Ok(text.trim_end().to_owned()),
         Some((_, text)) => Err(AskError::Refused(text.trim_end().to_owned())),
@@ -198,8 +199,8 @@ async fn supervise(
 ) -> io::Result<()> {
     let mut signals = Signals::listen()?;
     let pid_file = options.pid_file.as_deref();
-    let control =
-        pid_file.map(|path| ControlSocket::bind(&control::path_beside(path))).transpose()?;
+    let control = pid_file.map(|path| ControlSocket::bind(&control::path_beside(path), |_| false));
+    let control = control.transpose()?;
     let ping = options.ping.clone();
     let supervisor = Supervisor::start(Crew::new(options, identity, socket, Clock::start()));
     if let Some(ping) = ping {
@@ -307,7 +308,7 @@ impl Supervisor {
     }
 
     async fn answer(self: Rc<Self>, caller: Caller) {
-        let reply = match caller.request.as_str() {
+        let reply = match caller.line() {
             "restart" => self.replace_in_turn().await.map_err(|error| error.to_string()),
             "status" => Ok(self.crew.status()),
             other => Err(format!("unknown request \"{other}\"")),
@@ -316,7 +317,7 @@ impl Supervisor {
             Ok(text) => format!("ok\n{text}\n"),
             Err(text) => format!("failed\n{text}\n"),
         };
-        caller.reply(&text).await;
+        caller.reply(text.as_bytes()).await;
     }
 
     async fn stop(&self) {

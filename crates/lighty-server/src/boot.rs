@@ -596,5 +596,5 @@ fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> io::Result<Con
     let pid_file = pid_file.ok_or_else(|| io::Error::other("server.pid-file is not set"))?;
     let _inside = main_loop.runtime.enter();
     let path = control::path_beside(pid_file.as_ref());
-    ControlSocket::bind(&path)
+    ControlSocket::bind(&path, crate::control::is_complete)
 }

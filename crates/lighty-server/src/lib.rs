@@ -3,8 +3,9 @@
 //!
 //! Read in this order: `boot` (startup), `listen` (sockets, new connections, failing listeners),
 //! `worker` (one thread's state, its connections' timeouts and limits), `conn` (a connection's
-//! life), `tls` (certificates and policies), `report` (statistics), `reload`, `modules` (the list
-//! of modules), `absent` (features that a build may lack), `simulated` (a worker for simulations).
+//! life), `tls` (certificates and policies), `report` (statistics), `reload`, `control` (the socket
+//! for operators), `modules` (the list of modules), `absent` (features that a build may lack),
+//! `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -16,6 +17,7 @@ pub mod acme;
 pub mod acme;
 pub mod boot;
 mod conn;
+pub mod control;
 pub mod listen;
 pub mod modules;
 pub mod reload;

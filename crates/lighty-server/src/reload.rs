@@ -12,7 +12,6 @@ use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
-use lighty_io::process::control::{self, Caller};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
@@ -68,17 +67,8 @@ pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, 
     }
 }
 
-/// Request of a caller that triggers a reload.
-const REQUEST: &str = "reload";
-/// First line of a reply.
-const DONE: &str = "ok";
-const REFUSED: &str = "refused";
-
 /// Time limit for workers to begin with a generation before the log reports a delay.
 const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Time that a caller waits for the outcome of a reload.
-pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time limit for writing the messages of a start, before standard error is given up. A terminal or
 /// pipe that takes nothing must not block the start forever; a busy machine may need a second.
@@ -167,17 +157,6 @@ impl Reloader {
     /// Returns the state that the instances of a module share.
     pub(crate) fn state_of<T: State>(&self, module: &'static str) -> T {
         self.plans.borrow().shared.states.of(module)
-    }
-
-    /// Performs the request of a control-socket caller, and returns the reply.
-    pub(crate) async fn call(&mut self, request: &str) -> String {
-        match request {
-            REQUEST => match self.reload().await {
-                Ok(reply) => format!("{DONE}\n{reply}\n"),
-                Err(why) => format!("{REFUSED}\n{why}\n"),
-            },
-            other => format!("{REFUSED}\nunknown request: {}\n", other.escape_debug()),
-        }
     }
 
     /// Time limit of a graceful stop under the present configuration.
@@ -319,11 +298,6 @@ impl Reloader {
     fn say(&self, level: Level, text: &str) {
         self.log.line(level, Clock::start().unix_s(), text, About::default());
     }
-}
-
-/// Refuses a caller's request, with the reason.
-pub(crate) async fn decline(caller: Caller, why: &str) {
-    caller.reply(&format!("{REFUSED}\n{why}\n")).await;
 }
 
 /// A configuration that is ready to take the place of the present one.
@@ -478,30 +452,4 @@ fn needs_restart(
     names.sort_unstable();
     names.dedup();
     Ok(names)
-}
-
-/// Has the server with this pid file read its configuration again, and waits for the outcome.
-/// Returns the server's message.
-///
-/// # Errors
-/// The reload was refused or no such server is running: nothing has changed then. Or the server did
-/// not reply in time: the outcome is then unknown.
-pub fn ask(pid_file: &Path) -> Result<String, Refusal> {
-    let path = control::path_beside(pid_file);
-    let reply = control::ask(&path, REQUEST, CALLER_PATIENCE).map_err(|error| {
-        let why = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                "no server with this pid file is running".to_owned()
-            }
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                let limit_s = CALLER_PATIENCE.as_secs();
-                format!("no reply within {limit_s} s; the error log will have the outcome")
-            }
-            _ => error.to_string(),
-        };
-        Refusal(format!("{}: {why}", path.display()))
-    })?;
-    let (first, rest) = reply.split_once('\n').unwrap_or((&reply, ""));
-    let text = rest.trim_end().to_owned();
-    if first == DONE { Ok(text) } else { Err(Refusal(text)) }
 }

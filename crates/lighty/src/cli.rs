@@ -1,5 +1,6 @@
 //! The command line: lighttpd's short flags, and subcommands.
 
+mod ctl;
 #[cfg(feature = "tools")]
 mod fastcgi;
 #[cfg(feature = "scripts")]
@@ -16,6 +17,7 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use lighty_admin::certificates::Reason;
 
 use crate::{absent, address};
+pub(crate) use ctl::{Ctl, RunningServer};
 
 #[cfg(all(feature = "tools", feature = "scripts"))]
 pub(crate) use fastcgi::ScriptLimits;
@@ -150,6 +152,7 @@ impl Command {
             Command::Check { reading, .. }
             | Command::Print { reading }
             | Command::Explain { reading, .. }
+            | Command::Ctl { reading, .. }
             | Command::Reload { reading, .. } => Some(reading),
             #[cfg(feature = "acme")]
             Command::Cert { reading, .. } => Some(reading),
@@ -235,6 +238,16 @@ pub(crate) enum Command {
         /// The running server's pid file, as server.pid-file names it; else that of -f FILE
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
+        #[command(flatten)]
+        reading: Reading,
+    },
+    /// Query or change a running server over its control socket
+    Ctl {
+        /// Action
+        #[command(subcommand)]
+        what: Ctl,
+        #[command(flatten)]
+        server: RunningServer,
         #[command(flatten)]
         reading: Reading,
     },

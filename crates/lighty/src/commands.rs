@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use lighty_admin::ctl::{CtlError, Verb};
 use lighty_admin::passwords::MemoryFile;
-use lighty_admin::{browser, check, passwords};
+use lighty_admin::{browser, check, ctl, passwords};
 use lighty_config::{
     Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style,
 };
 use lighty_core::Settings;
 use lighty_server::background::{self, DetachedSide};
+use lighty_server::control::client::CallError;
 use lighty_server::{boot, reload};
 
 #[cfg(feature = "acme")]
@@ -80,7 +82,12 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
                 explain::print(config, &sources, &request, cli.format)
             })
         }
-        Some(Command::Reload { pid_file, .. }) => reload(&cli, pid_file.as_deref()),
+        Some(Command::Reload { pid_file, .. }) => {
+            control(&cli, pid_file.as_deref(), &Verb::Change("/reload"))
+        }
+        Some(Command::Ctl { what, server, .. }) => {
+            control(&cli, server.pid_file.as_deref(), &what.verb())
+        }
         #[cfg(feature = "acme")]
         Some(Command::Cert { what, .. }) => load(&cli).and_then(|config| cert::run(&config, what)),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
@@ -272,9 +279,9 @@ fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     }
 }
 
-/// Requests a reload from a running server, and prints its reply.
-fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), CommandFailure> {
-    let path = match pid_file {
+/// Sends a request to the control socket of a running server, and prints its reply.
+fn control(cli: &Cli, pid_file: Option<&Path>, verb: &Verb) -> Result<(), CommandFailure> {
+    let pid_file = match pid_file {
         Some(path) => path.to_owned(),
         None => {
             let config = load(cli)?;
@@ -286,8 +293,17 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), CommandFailure> {
             })?
         }
     };
-    let reply = reload::ask(&path).map_err(|refusal| CommandFailure::Says(refusal.0))?;
-    writeln!(std::io::stdout(), "{reply}")?;
+    let socket = lighty_server::control::socket_beside(&pid_file);
+    let reply = ctl::perform(&socket, verb).map_err(|error| match error {
+        // The outcome of a reload is a list of diagnostics.
+        CtlError::Call(CallError::Refused(text)) => CommandFailure::Says(text),
+        other => CommandFailure::Says(format!("{}: {other}", socket.display())),
+    })?;
+    let text = match cli.format {
+        Format::Json => format!("{reply:#}\n"),
+        Format::Text => ctl::text(&reply),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 

@@ -1,23 +1,30 @@
-//! The control socket: a unix socket beside the pid file. A caller sends a request and gets a reply
-//! with its outcome. The main thread serves it, never a worker.
+//! The control socket: a unix socket, by default beside the pid file. A caller sends a request and
+//! gets a reply with its outcome. The main thread serves it, never a worker.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 /// Maximum lengths of a request and of a reply, in bytes.
-const REQUEST_BYTES_MAX: u64 = 256;
-const REPLY_BYTES_MAX: u64 = 4 << 20;
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// Timeout for a caller's request and for sending the reply. Other callers wait meanwhile.
+/// Callers whose requests are read at a time.
+const CALLERS_MAX: usize = 16;
+
+/// Timeout for a caller's request, and for each part of the reply.
 const CALLER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Decides whether the bytes so far are a whole request.
+pub type IsComplete = fn(&[u8]) -> bool;
 
 /// The path of the control socket of a server with this pid file.
 pub fn path_beside(pid_file: &Path) -> PathBuf {
@@ -45,26 +52,37 @@ pub struct ControlSocket {
 #[derive(Debug)]
 pub struct Caller {
     stream: UnixStream,
-    /// The request's text.
-    pub request: String,
+    /// The request's bytes.
+    pub request: Vec<u8>,
+    /// The process that called.
+    pub process: CallerProcess,
+}
+
+/// A calling process, as the kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerProcess {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its number; 0 if it is in another namespace of processes.
+    pub pid: i32,
 }
 
 impl ControlSocket {
     /// Binds the socket, replacing that of an earlier server. Only the server's user and root may
-    /// connect.
+    /// connect. A request ends where `is_complete` says so, or where the caller ends its stream.
     ///
     /// # Errors
     /// Errors with the path in the text.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn bind(path: &Path) -> io::Result<Self> {
-        Self::bind_at(path).map_err(|error| {
+    pub fn bind(path: &Path, is_complete: IsComplete) -> io::Result<Self> {
+        Self::bind_at(path, is_complete).map_err(|error| {
             io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
         })
     }
 
-    fn bind_at(path: &Path) -> io::Result<Self> {
+    fn bind_at(path: &Path, is_complete: IsComplete) -> io::Result<Self> {
         let is_socket =
             |path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
         if is_socket(path) && net::UnixStream::connect(path).is_ok() {
@@ -89,7 +107,7 @@ impl ControlSocket {
         let identity = (meta.dev(), meta.ino());
         let owner = rustix::process::geteuid().as_raw();
         let (queue, calls) = mpsc::channel(1);
-        let accepting = tokio::spawn(accept_calls(listener, owner, queue));
+        let accepting = tokio::spawn(accept_calls(listener, owner, is_complete, queue));
         Ok(Self { accepting, calls: Mutex::new(calls), path: path.to_owned(), identity })
     }
 
@@ -103,32 +121,43 @@ impl ControlSocket {
     }
 }
 
-/// Reads one request after the other; only root and the owner may connect.
-async fn accept_calls(listener: UnixListener, owner: u32, queue: mpsc::Sender<Caller>) {
+/// Reads requests, of several callers at a time; only root and the owner may call.
+async fn accept_calls(
+    listener: UnixListener,
+    owner: u32,
+    is_complete: IsComplete,
+    queue: mpsc::Sender<Caller>,
+) {
+    let places = Arc::new(Semaphore::new(CALLERS_MAX));
     loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: wait until connections in progress return some.
             tokio::time::sleep(CALLER_PATIENCE).await;
             continue;
         };
-        if let Some(caller) = read_call(stream, owner).await
-            && queue.send(caller).await.is_err()
-        {
-            return;
-        }
+        let queue = queue.clone();
+        tokio::spawn(async move {
+            if let Some(caller) = read_call(stream, owner, is_complete).await {
+                // The socket is gone if nobody receives.
+                let _ = queue.send(caller).await;
+            }
+            drop(place);
+        });
     }
 }
 
-async fn read_call(mut stream: UnixStream, owner: u32) -> Option<Caller> {
-    let caller = stream.peer_cred().ok()?.uid();
-    if caller != 0 && caller != owner {
+async fn read_call(stream: UnixStream, owner: u32, is_complete: IsComplete) -> Option<Caller> {
+    let peer = stream.peer_cred().ok()?;
+    let process = CallerProcess { uid: peer.uid(), pid: peer.pid().unwrap_or(0) };
+    if process.uid != 0 && process.uid != owner {
         return None;
     }
-    let mut request = String::new();
-    let mut limited = (&mut stream).take(REQUEST_BYTES_MAX);
-    let reading = limited.read_to_string(&mut request);
+    let mut caller = Caller { stream, request: Vec::new(), process };
+    let reading = caller.read(is_complete);
     tokio::time::timeout(CALLER_PATIENCE, reading).await.ok()?.ok()?;
-    Some(Caller { stream, request: request.trim().to_owned() })
+    Some(caller)
 }
 
 impl Drop for ControlSocket {
@@ -143,23 +172,45 @@ impl Drop for ControlSocket {
 }
 
 impl Caller {
-    /// Sends the reply. A caller that is gone misses it.
-    pub async fn reply(mut self, text: &str) {
-        let _ = tokio::time::timeout(CALLER_PATIENCE, self.stream.write_all(text.as_bytes())).await;
+    async fn read(&mut self, is_complete: IsComplete) -> io::Result<()> {
+        while self.request.len() < REQUEST_BYTES_MAX && !is_complete(&self.request) {
+            let room = (REQUEST_BYTES_MAX - self.request.len()) as u64;
+            if (&mut self.stream).take(room).read_buf(&mut self.request).await? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The request as a line of text.
+    pub fn line(&self) -> &str {
+        str::from_utf8(&self.request).unwrap_or_default().trim()
+    }
+
+    /// Sends the reply. A caller that is gone, or takes nothing for a second, misses it.
+    pub async fn reply(mut self, reply: &[u8]) {
+        let mut left = reply;
+        while !left.is_empty() {
+            let write = self.stream.write(left);
+            match tokio::time::timeout(CALLER_PATIENCE, write).await {
+                Ok(Ok(written)) if written > 0 => left = &left[written..],
+                _ => return,
+            }
+        }
     }
 }
 
-/// Sends a request to a control socket, and waits at most `patience` for the reply.
+/// Sends a request to a control socket, and waits at most `patience` for each part of the reply.
 ///
 /// # Errors
 /// No server listens, it denies access, or it ended or took too long.
-pub fn ask(path: &Path, request: &str, patience: Duration) -> io::Result<String> {
+pub fn ask(path: &Path, request: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
     let mut stream = net::UnixStream::connect(path)?;
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(request)?;
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.set_read_timeout(Some(patience))?;
-    let mut reply = String::new();
-    stream.take(REPLY_BYTES_MAX).read_to_string(&mut reply)?;
+    let mut reply = Vec::new();
+    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
     match reply.is_empty() {
         true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server gave no reply")),
         false => Ok(reply),
@@ -169,6 +220,10 @@ pub fn ask(path: &Path, request: &str, patience: Duration) -> io::Result<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn until_end(_: &[u8]) -> bool {
+        false
+    }
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -180,15 +235,15 @@ mod tests {
         let path = path_beside(&directory.path().join("pid"));
         let socket_path = path.clone();
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path).expect("a socket");
+            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
             let mode = std::fs::metadata(&path).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let asking =
-                std::thread::spawn(move || ask(&socket_path, "reload\n", Duration::from_secs(20)));
+                std::thread::spawn(move || ask(&socket_path, b"reload\n", Duration::from_secs(20)));
             let caller = socket.next().await;
-            assert_eq!(caller.request, "reload");
-            caller.reply("ok\n").await;
-            assert_eq!(asking.join().expect("no panic").expect("a reply"), "ok\n");
+            assert_eq!(caller.line(), "reload");
+            caller.reply(b"ok\n").await;
+            assert_eq!(asking.join().expect("no panic").expect("a reply"), b"ok\n");
         });
         assert!(!path.exists());
     }
@@ -198,13 +253,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path).expect("a socket");
+            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
             let _mute = net::UnixStream::connect(&path).expect("connected");
             let second = path.clone();
             let asking =
-                std::thread::spawn(move || ask(&second, "reload", Duration::from_secs(20)));
-            socket.next().await.reply("refused\nno\n").await;
-            assert_eq!(asking.join().expect("no panic").expect("a reply"), "refused\nno\n");
+                std::thread::spawn(move || ask(&second, b"reload", Duration::from_secs(20)));
+            socket.next().await.reply(b"refused\nno\n").await;
+            assert_eq!(asking.join().expect("no panic").expect("a reply"), b"refused\nno\n");
         });
     }
 
@@ -213,7 +268,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path).expect("a socket");
+            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
             let mut caller = UnixStream::connect(&path).await.expect("connected");
             caller.write_all(b"rel").await.expect("written");
             // The connection was accepted, and half of the request has been read.
@@ -222,7 +277,7 @@ mod tests {
             caller.write_all(b"oad").await.expect("written");
             caller.shutdown().await.expect("shut down");
             let next = tokio::time::timeout(Duration::from_secs(20), socket.next());
-            assert_eq!(next.await.expect("it still waits").request, "reload");
+            assert_eq!(next.await.expect("it still waits").line(), "reload");
         });
     }
 
@@ -231,14 +286,48 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let first = ControlSocket::bind(&path).expect("a socket");
-            let error = ControlSocket::bind(&path).expect_err("it is in use");
+            let first = ControlSocket::bind(&path, until_end).expect("a socket");
+            let error = ControlSocket::bind(&path, until_end).expect_err("it is in use");
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
             assert!(error.to_string().contains("another server"), "{error}");
             assert!(path.exists());
             drop(first);
-            drop(ControlSocket::bind(&path).expect("free again"));
+            drop(ControlSocket::bind(&path, until_end).expect("free again"));
         });
+    }
+
+    #[test]
+    fn complete_request_is_served_before_its_stream_ends() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("ctl");
+        runtime().block_on(async {
+            let socket = ControlSocket::bind(&path, |bytes| bytes.ends_with(b".")).expect("it");
+            let mut caller = UnixStream::connect(&path).await.expect("connected");
+            caller.write_all(b"reload.").await.expect("written");
+            let next = tokio::time::timeout(Duration::from_secs(20), socket.next());
+            let next = next.await.expect("it is complete");
+            assert_eq!(next.line(), "reload.");
+            assert_eq!(next.process.pid, std::process::id() as i32);
+            assert_eq!(next.process.uid, rustix::process::geteuid().as_raw());
+        });
+    }
+
+    #[test]
+    fn request_is_cut_at_its_limit() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("ctl");
+        for length in [REQUEST_BYTES_MAX - 1, REQUEST_BYTES_MAX, REQUEST_BYTES_MAX + 1] {
+            runtime().block_on(async {
+                let socket = ControlSocket::bind(&path, until_end).expect("a socket");
+                let mut caller = UnixStream::connect(&path).await.expect("connected");
+                let sending = async {
+                    let _ = caller.write_all(&vec![b'x'; length]).await;
+                    let _ = caller.shutdown().await;
+                };
+                let (next, ()) = tokio::join!(socket.next(), sending);
+                assert_eq!(next.request.len(), length.min(REQUEST_BYTES_MAX));
+            });
+        }
     }
 
     #[test]
@@ -246,9 +335,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         drop(net::UnixListener::bind(&path).expect("bound"));
-        runtime().block_on(async { drop(ControlSocket::bind(&path).expect("replaced")) });
+        runtime()
+            .block_on(async { drop(ControlSocket::bind(&path, until_end).expect("replaced")) });
         std::fs::write(&path, "mine").expect("written");
-        runtime().block_on(async { ControlSocket::bind(&path).expect_err("a file") });
+        runtime().block_on(async { ControlSocket::bind(&path, until_end).expect_err("a file") });
         assert_eq!(std::fs::read_to_string(&path).expect("kept"), "mine");
     }
 }

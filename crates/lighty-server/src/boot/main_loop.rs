@@ -1,5 +1,6 @@
 //! The main thread of a running server: signals, reloads and the stop.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
@@ -12,7 +13,8 @@ use lighty_proxy::upstream::registry::Registry;
 
 use super::{Workers, failed, wall_s};
 use crate::boot::error::BootError;
-use crate::reload::{self, Reloader};
+use crate::control::{self, ControlFault, ControlWork, ControlledServer};
+use crate::reload::Reloader;
 use crate::report::counts;
 use crate::worker::idle::Activity;
 use crate::worker::thread::Command;
@@ -25,11 +27,11 @@ const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// be restarted.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Callers that wait for the reload behind the present one. More are refused.
+const WAITING_MAX: usize = 16;
+
 /// Interval at which the main thread checks whether an old configuration can be dropped.
 const FORGET_LOOK: Duration = Duration::from_secs(1);
-
-/// The reply to a caller during a stop.
-const STOPPING: &str = "the server is stopping";
 
 /// The main thread's event loop and its signals.
 pub(super) struct MainLoop {
@@ -67,10 +69,7 @@ pub(super) struct Main<'a> {
 impl Main<'_> {
     /// Returns the next caller of the control socket; pending forever without one.
     async fn caller(&self) -> Caller {
-        match self.control {
-            Some(control) => control.next().await,
-            None => std::future::pending().await,
-        }
+        next_caller(self.control).await
     }
 
     /// Resolves when the server has been idle for as long as it may, if there is a limit.
@@ -83,16 +82,61 @@ impl Main<'_> {
 
     /// Replies to a caller. A signal that ends the server comes first.
     async fn respond(&mut self, caller: Caller, signals: &mut Signals) -> Option<Signal> {
-        let request = caller.request.clone();
-        let reply = tokio::select! {
-            biased;
-            signal = signals.end() => {
-                reload::decline(caller, STOPPING).await;
-                return Some(signal);
+        let server = ControlledServer::of(self.reloader);
+        match control::serve(&server, &caller.request, caller.process).await {
+            ControlWork::Respond(reply) => {
+                caller.reply(&reply).await;
+                None
             }
-            reply = self.reloader.call(&request) => reply,
-        };
-        caller.reply(&reply).await;
+            ControlWork::Signal(reply, signal) => {
+                caller.reply(&reply).await;
+                Some(signal)
+            }
+            ControlWork::Reload => self.reload_for(caller, server, signals).await,
+        }
+    }
+
+    /// Reloads for a caller. Others are served meanwhile; those that want a reload too share one
+    /// that begins after this one.
+    async fn reload_for(
+        &mut self,
+        caller: Caller,
+        server: ControlledServer,
+        signals: &mut Signals,
+    ) -> Option<Signal> {
+        let control = self.control;
+        let mut waiting = vec![caller];
+        while !waiting.is_empty() {
+            let served = std::mem::take(&mut waiting);
+            let mut reloading = pin!(self.reloader.reload());
+            let (reply, signal) = loop {
+                tokio::select! {
+                    biased;
+                    signal = signals.end() => {
+                        break (control::refuse(&ControlFault::Stopping), Some(signal));
+                    }
+                    done = &mut reloading => break (control::outcome(done), None),
+                    other = next_caller(control) => {
+                        match serve_beside_a_reload(&server, other, waiting.len()).await {
+                            Beside::Served => {}
+                            Beside::Waits(caller) => waiting.push(caller),
+                            Beside::Ends(signal) => {
+                                break (control::refuse(&ControlFault::Stopping), Some(signal));
+                            }
+                        }
+                    }
+                }
+            };
+            for caller in served {
+                caller.reply(&reply).await;
+            }
+            if signal.is_some() {
+                for caller in waiting {
+                    caller.reply(&reply).await;
+                }
+                return signal;
+            }
+        }
         None
     }
 
@@ -113,6 +157,43 @@ impl Main<'_> {
             false => tokio::time::sleep(FORGET_LOOK).await,
         }
     }
+}
+
+/// Returns the next caller; pending forever without a socket.
+async fn next_caller(control: Option<&ControlSocket>) -> Caller {
+    match control {
+        Some(control) => control.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A caller that arrived while a reload was under way.
+enum Beside {
+    /// It has its reply.
+    Served,
+    /// It wants a reload, too.
+    Waits(Caller),
+    /// It ends the server.
+    Ends(Signal),
+}
+
+async fn serve_beside_a_reload(
+    server: &ControlledServer,
+    caller: Caller,
+    waiting: usize,
+) -> Beside {
+    let (reply, beside) = match control::serve(server, &caller.request, caller.process).await {
+        ControlWork::Respond(reply) => (reply, Beside::Served),
+        ControlWork::Reload if waiting < WAITING_MAX => return Beside::Waits(caller),
+        ControlWork::Signal(reply, signal @ (Signal::Stop | Signal::GracefulStop)) => {
+            (reply, Beside::Ends(signal))
+        }
+        ControlWork::Reload | ControlWork::Signal(..) => {
+            (control::refuse(&ControlFault::Busy), Beside::Served)
+        }
+    };
+    caller.reply(&reply).await;
+    beside
 }
 
 /// Serves signals, callers and reloads until the server has ended.
@@ -267,7 +348,7 @@ async fn graceful(
                 }
             },
             caller = main.caller() => {
-                reload::decline(caller, STOPPING).await;
+                caller.reply(&control::refuse(&ControlFault::Stopping)).await;
                 false
             }
             () = tick => false,

@@ -35,6 +35,11 @@ impl ConfigFigures {
         *self.materials.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(materials);
     }
 
+    /// True if the last reload was not refused.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        !self.is_refused.load(Ordering::Relaxed)
+    }
+
     /// Records that a configuration was refused.
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Ordering::Relaxed);

@@ -5,6 +5,7 @@ mod background;
 mod browser;
 mod config;
 mod container;
+mod ctl;
 mod debug_log;
 mod documentation;
 mod environment;

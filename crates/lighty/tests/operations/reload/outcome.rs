@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lighty_server::control::client::call;
 use lighty_testkit::client::Client;
 use lighty_testkit::process::is_running;
 use lighty_testkit::wait_until;
@@ -285,7 +286,11 @@ fn a_stop_does_not_wait_for_a_reload_that_hangs() {
     let mut site = start("server.tag = \"one\"");
     site.write("include_shell \"touch @DIR@/begun; sleep 600\"");
     let pid_file = site.server.directory().join("lighty.pid");
-    let asking = std::thread::spawn(move || lighty_server::reload::ask(&pid_file));
+    let reload = move || {
+        let socket = lighty_server::control::socket_beside(&pid_file);
+        call(&socket, "POST", "/reload", &serde_json::json!({}))
+    };
+    let asking = std::thread::spawn(reload);
     let begun = site.server.directory().join("begun");
     assert!(wait_until(PATIENCE, || begun.exists()), "the command does not run");
     // Requests and other signals go on meanwhile.

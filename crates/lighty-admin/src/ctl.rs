@@ -1,0 +1,249 @@
+//! `lighty ctl`: queries and changes of a running server over its control socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lighty_io::clock::deadline::Deadline;
+use lighty_server::control::client::{CallError, call};
+use serde_json::{Value, json};
+
+/// Interval of looks at a backend that is drained.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A query or a change.
+#[derive(Clone, Debug)]
+pub enum Verb {
+    /// GET of a path, such as `/status`.
+    Query(&'static str),
+    /// POST to a path without arguments, such as `/reload`.
+    Change(&'static str),
+    /// A stop; `now`: without waiting for the responses under way.
+    Stop {
+        /// Stop at once.
+        now: bool,
+    },
+    /// Another use of a backend.
+    Backend(BackendVerb),
+}
+
+/// Another use of a backend.
+#[derive(Clone, Debug)]
+pub struct BackendVerb {
+    /// The path, such as `/backends/drain`.
+    pub path: &'static str,
+    /// Address or name of the backend.
+    pub backend: String,
+    /// Its upstream, if several have such a backend.
+    pub upstream: Option<String>,
+    /// Its weight, where the path is `/backends/weight`.
+    pub weight: Option<u32>,
+    /// Time to wait until no request is under way at it.
+    pub wait: Option<Duration>,
+}
+
+/// Reason why a verb has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CtlError {
+    /// The server refused it, or did not reply.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Requests were still under way after the time to wait.
+    #[error("{requests} requests are still under way at {backend}")]
+    Busy {
+        /// The backend.
+        backend: String,
+        /// Number of requests.
+        requests: u64,
+    },
+}
+
+/// Performs a verb. Returns the server's JSON.
+///
+/// # Errors
+/// The server refused it, its outcome is unknown, or a wait was in vain.
+pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
+    Ok(match verb {
+        Verb::Query(path) => call(socket, "GET", path, &Value::Null)?,
+        Verb::Change(path) => call(socket, "POST", path, &json!({}))?,
+        Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
+        Verb::Backend(verb) => change_backend(socket, verb)?,
+    })
+}
+
+fn change_backend(socket: &Path, verb: &BackendVerb) -> Result<Value, CtlError> {
+    let mut body = json!({ "backend": verb.backend });
+    if let Some(upstream) = &verb.upstream {
+        body["upstream"] = json!(upstream);
+    }
+    if let Some(weight) = verb.weight {
+        body["weight"] = json!(weight);
+    }
+    let done = call(socket, "POST", verb.path, &body)?;
+    if let Some(patience) = verb.wait {
+        await_idle(socket, verb, patience)?;
+    }
+    Ok(done)
+}
+
+/// Waits until no request is under way at a backend.
+fn await_idle(socket: &Path, verb: &BackendVerb, patience: Duration) -> Result<(), CtlError> {
+    let deadline = Deadline::after(patience);
+    loop {
+        let backends = call(socket, "GET", "/backends", &Value::Null)?;
+        let requests = requests_at(&backends, verb);
+        if requests == 0 {
+            return Ok(());
+        }
+        if deadline.is_over() {
+            return Err(CtlError::Busy { backend: verb.backend.clone(), requests });
+        }
+        std::thread::sleep(LOOK.min(deadline.left()));
+    }
+}
+
+/// Requests under way at a backend. A backend that a reload has removed has none.
+fn requests_at(backends: &Value, verb: &BackendVerb) -> u64 {
+    let is_named = |row: &&Value| {
+        let is = |key: &str, value: &str| row[key].as_str() == Some(value);
+        (is("backend", &verb.backend) || is("name", &verb.backend))
+            && verb.upstream.as_ref().is_none_or(|upstream| is("upstream", upstream))
+    };
+    let rows = backends.as_array().map_or(&[][..], Vec::as_slice);
+    rows.iter().filter(is_named).filter_map(|row| row["in_use"].as_u64()).sum()
+}
+
+/// Writes a response for people: a message, `key: value` lines, or a table.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Object(members) => match members.get("message").and_then(Value::as_str) {
+            Some(message) if members.len() == 1 => format!("{message}\n"),
+            _ => sorted_keys(members).iter().map(|key| member(key, &members[*key])).collect(),
+        },
+        Value::Array(rows) => table(rows),
+        other => format!("{}\n", cell(other)),
+    }
+}
+
+/// Members in the order of lines and columns; others follow in the order of their names.
+const ORDER: &[&str] = &[
+    "version",
+    "pid",
+    "uptime_s",
+    "generation",
+    "last_reload_succeeded",
+    "old_generations",
+    "hanging_workers",
+    "workers",
+    "worker",
+    "connection",
+    "upstream",
+    "backend",
+    "name",
+    "client",
+    "state",
+    "for_s",
+    "weight",
+    "in_use",
+    "idle",
+    "waiting",
+    "requests",
+    "failed",
+    "connections",
+    "protocol",
+    "method",
+    "host",
+    "bytes",
+    "days_left",
+];
+
+/// Members whose texts are long: they come last.
+const LAST: &[&str] = &["target", "why"];
+
+fn sorted_keys(members: &serde_json::Map<String, Value>) -> Vec<&str> {
+    let mut keys: Vec<_> = members.keys().map(String::as_str).collect();
+    let place = |key: &&str| {
+        let place = ORDER.iter().position(|known| known == key).unwrap_or(ORDER.len());
+        (LAST.contains(key), place)
+    };
+    keys.sort_by_key(place);
+    keys
+}
+
+fn member(key: &str, value: &Value) -> String {
+    match value {
+        Value::Array(rows) if rows.iter().any(Value::is_object) => {
+            let lines = table(rows);
+            let indented = lines.lines().map(|line| format!("  {line}\n"));
+            format!("{key}:\n{}", indented.collect::<String>())
+        }
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(cell).collect();
+            format!("{key}: {}\n", if items.is_empty() { "none".into() } else { items.join(", ") })
+        }
+        other => format!("{key}: {}\n", cell(other)),
+    }
+}
+
+/// A table of objects with the same members; the last column is not padded.
+fn table(rows: &[Value]) -> String {
+    let Some(first) = rows.first().and_then(Value::as_object) else { return String::new() };
+    let titles = sorted_keys(first);
+    let cells = |row: &Value| titles.iter().map(|title| cell(&row[title])).collect::<Vec<_>>();
+    let mut lines = vec![titles.iter().map(ToString::to_string).collect()];
+    lines.extend(rows.iter().map(cells));
+    let width = |column: usize| {
+        lines.iter().map(|line: &Vec<String>| line[column].chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..titles.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text += padded.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A value in a cell. Control characters are escaped: a terminal must not obey a client's bytes.
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_messages_lines_and_tables() {
+        assert_eq!(text(&json!({ "message": "done" })), "done\n");
+        assert_eq!(text(&json!([])), "");
+        let rows = json!([{ "a": "x", "b": 10 }, { "a": "long\u{1b}", "b": null }]);
+        assert_eq!(text(&rows), "a      b\nx      10\nlong\u{fffd}\n");
+        let object = json!({ "n": 1, "none": [], "rows": [{ "k": 2 }] });
+        assert_eq!(text(&object), "n: 1\nnone: none\nrows:\n  k\n  2\n");
+    }
+
+    #[test]
+    fn requests_under_way_are_those_of_the_named_backend() {
+        let verb = |upstream: Option<&str>| BackendVerb {
+            path: "/backends/drain",
+            backend: "10.0.0.1:80".to_owned(),
+            upstream: upstream.map(str::to_owned),
+            weight: None,
+            wait: None,
+        };
+        let backends = json!([
+            { "upstream": "a", "backend": "10.0.0.1:80", "in_use": 2 },
+            { "upstream": "b", "backend": "10.0.0.1:80", "in_use": 3 },
+            { "upstream": "b", "backend": "10.0.0.2:80", "in_use": 4 },
+        ]);
+        assert_eq!(requests_at(&backends, &verb(None)), 5);
+        assert_eq!(requests_at(&backends, &verb(Some("b"))), 3);
+        assert_eq!(requests_at(&json!([]), &verb(None)), 0);
+    }
+}

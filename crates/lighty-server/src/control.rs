@@ -1,0 +1,166 @@
+//! The control socket of a running server: JSON over HTTP/1.1 on a unix socket, for `lighty ctl`.
+//!
+//! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
+//! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
+//! responses, `backends` changes the use of backends, `client` is the other end.
+
+mod backends;
+pub mod client;
+mod fault;
+mod message;
+mod route;
+mod views;
+
+use std::sync::Arc;
+
+use lighty_core::log::{About, Level, Log};
+use lighty_http::Status;
+use lighty_io::clock::Clock;
+use lighty_io::process::control::CallerProcess;
+use lighty_io::process::signals::Signal;
+use lighty_proxy::upstream::registry::Registry;
+use serde::Serialize;
+use tokio::sync::watch;
+
+pub(crate) use fault::ControlFault;
+pub use lighty_io::process::control::path_beside as socket_beside;
+use message::ControlRequest;
+pub(crate) use message::is_complete;
+use route::{Change, Query, Verb};
+pub use route::{ROUTES, Route};
+
+use crate::reload::{Plan, Refusal, Reloader};
+use crate::report::config_figures::ConfigFigures;
+
+/// What a request may read and change. Clones share it, also with a reload under way.
+#[derive(Clone)]
+pub(crate) struct ControlledServer {
+    plans: watch::Receiver<Arc<Plan>>,
+    upstreams: Arc<Registry>,
+    figures: Arc<ConfigFigures>,
+    log: Log,
+    /// Number of earlier configurations that requests under way use.
+    old_generations: usize,
+}
+
+impl ControlledServer {
+    pub(crate) fn of(reloader: &Reloader) -> Self {
+        Self {
+            plans: reloader.plans.subscribe(),
+            upstreams: Arc::clone(&reloader.upstreams),
+            figures: Arc::clone(&reloader.figures),
+            log: reloader.log.clone(),
+            old_generations: reloader.old.len(),
+        }
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plans.borrow())
+    }
+}
+
+/// Work that a request asks of the main loop.
+pub(crate) enum ControlWork {
+    /// Send this response.
+    Respond(Vec<u8>),
+    /// Read the configuration again, and send the outcome.
+    Reload,
+    /// Send this response, then act as at a signal.
+    Signal(Vec<u8>, Signal),
+}
+
+/// Body of a response to a change.
+#[derive(Serialize)]
+struct ChangeDone<'a> {
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    error: String,
+}
+
+/// Decides about a caller's request, and performs it unless that is work for the main loop.
+pub(crate) async fn serve(
+    server: &ControlledServer,
+    request: &[u8],
+    caller: CallerProcess,
+) -> ControlWork {
+    let begun = begin(server, request, caller).await;
+    begun.unwrap_or_else(|fault| ControlWork::Respond(refuse(&fault)))
+}
+
+async fn begin(
+    server: &ControlledServer,
+    request: &[u8],
+    caller: CallerProcess,
+) -> Result<ControlWork, ControlFault> {
+    let request = message::parse(request)?;
+    let work = match route::find(&request)? {
+        Verb::Query(query) => return answer(server, query).await.map(ControlWork::Respond),
+        Verb::Change(Change::Reload) => ControlWork::Reload,
+        Verb::Change(Change::ReopenLogs) => {
+            ControlWork::Signal(done("the logs are opened again"), Signal::ReopenLogs)
+        }
+        Verb::Change(Change::Stop) => stop(&request)?,
+        Verb::Change(Change::Backend(change)) => {
+            ControlWork::Respond(done(&backends::change(&server.upstreams, change, &request.body)?))
+        }
+    };
+    note(server, &request, caller);
+    Ok(work)
+}
+
+/// Writes a change into the error log, with its author.
+fn note(server: &ControlledServer, request: &ControlRequest, caller: CallerProcess) {
+    let body = String::from_utf8_lossy(&request.body);
+    let CallerProcess { uid, pid } = caller;
+    let text = format!("control: {} {} by user {uid}, process {pid}", request.path, body.trim());
+    server.log.line(Level::Notice, Clock::start().unix_s(), &text, About::default());
+}
+
+async fn answer(server: &ControlledServer, query: Query) -> Result<Vec<u8>, ControlFault> {
+    Ok(match query {
+        Query::Index => message::response(Status::OK, &views::index()),
+        Query::Status => message::response(Status::OK, &views::status(server).await),
+        Query::Backends => message::response(Status::OK, &views::backends(server)),
+        Query::Connections => message::response(Status::OK, &views::connections(server).await),
+        Query::Certificates => message::response(Status::OK, &views::certificates(server)),
+    })
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StopBody {
+    #[serde(default)]
+    now: bool,
+}
+
+fn stop(request: &ControlRequest) -> Result<ControlWork, ControlFault> {
+    let body: StopBody = route::read_body(&request.body)?;
+    Ok(match body.now {
+        true => ControlWork::Signal(done("the server stops"), Signal::Stop),
+        false => ControlWork::Signal(
+            done("the server stops once the responses under way are finished"),
+            Signal::GracefulStop,
+        ),
+    })
+}
+
+/// The response to a caller who asked for a reload.
+pub(crate) fn outcome(done: Result<String, Refusal>) -> Vec<u8> {
+    match done {
+        Ok(message) => self::done(&message),
+        Err(Refusal(why)) => refuse(&ControlFault::Reload(why)),
+    }
+}
+
+/// A response to a change that was made.
+fn done(message: &str) -> Vec<u8> {
+    message::response(Status::OK, &ChangeDone { message })
+}
+
+/// A response to a refused request.
+pub(crate) fn refuse(fault: &ControlFault) -> Vec<u8> {
+    message::response(fault.status(), &Failed { error: fault.to_string() })
+}

@@ -1,0 +1,83 @@
+//! The caller's end of the control socket.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use lighty_io::process::control;
+use serde_json::Value;
+
+/// Time that a caller waits for each part of a response.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Reason why a request to the control socket has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens.
+    #[error("no server with this pid file is running")]
+    NoServer,
+    /// The response did not come in time.
+    #[error("no reply within {} s; the error log will have the outcome", PATIENCE.as_secs())]
+    TooLate,
+    /// The socket failed.
+    #[error("{0}")]
+    Socket(io::Error),
+    /// The response is not one of the control socket.
+    #[error("the reply is no JSON over HTTP: is it the control socket of another program?")]
+    Malformed,
+    /// The server refused the request, for this reason.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Sends a request, with a JSON body if it is a change. Returns the body of the response.
+///
+/// # Errors
+/// The request was refused, or its outcome is unknown.
+pub fn call(socket: &Path, method: &str, path: &str, body: &Value) -> Result<Value, CallError> {
+    let body = if method == "POST" { body.to_string() } else { String::new() };
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let reply =
+        control::ask(socket, request.as_bytes(), PATIENCE).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => CallError::NoServer,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => CallError::TooLate,
+            _ => CallError::Socket(error),
+        })?;
+    read_reply(&reply)
+}
+
+fn read_reply(reply: &[u8]) -> Result<Value, CallError> {
+    let line = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let code = line.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    let begin = reply.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+    let (Some(code), Some(begin)) = (code, begin) else { return Err(CallError::Malformed) };
+    let value: Value = serde_json::from_slice(&reply[begin..]).map_err(|_| CallError::Malformed)?;
+    if code == b"200" {
+        return Ok(value);
+    }
+    let reason = value.get("error").and_then(Value::as_str).ok_or(CallError::Malformed)?;
+    Err(CallError::Refused(reason.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_results_or_reasons() {
+        let reply = |code: &str, body: &str| {
+            read_reply(format!("HTTP/1.1 {code}\r\nContent-Length: 9\r\n\r\n{body}").as_bytes())
+        };
+        assert_eq!(reply("200 OK", "{\"a\":1}").expect("a result")["a"], 1);
+        let refused = reply("409 Conflict", "{\"error\":\"no\"}").expect_err("refused");
+        assert_eq!(refused.to_string(), "no");
+        for bad in ["", "{", "[]"] {
+            assert!(matches!(reply("500 x", bad), Err(CallError::Malformed)), "{bad}");
+        }
+        assert!(matches!(read_reply(b"ok\ndone"), Err(CallError::Malformed)));
+    }
+}

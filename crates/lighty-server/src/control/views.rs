@@ -1,0 +1,179 @@
+//! The bodies of the control socket's responses.
+
+use lighty_core::machine::status_board::{ConnectionReport, Report, ReportParts};
+use lighty_io::clock::Clock;
+use serde::Serialize;
+
+use super::ControlledServer;
+use super::route::ROUTES;
+
+#[derive(Serialize)]
+pub(super) struct Path {
+    method: &'static str,
+    path: &'static str,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct Status {
+    version: &'static str,
+    pid: u32,
+    uptime_s: i64,
+    /// 0 for the configuration of the start; one more for each reload.
+    generation: u64,
+    last_reload_succeeded: bool,
+    /// Earlier configurations that requests under way still use.
+    old_generations: usize,
+    workers: Vec<WorkerView>,
+    /// Workers that gave no report within a second.
+    hanging_workers: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct WorkerView {
+    worker: usize,
+    requests: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    connections: u64,
+    idle_connections: u64,
+    /// Longest time that a task kept the event loop busy lately, in microseconds.
+    late_us: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct BackendView {
+    upstream: String,
+    backend: String,
+    state: &'static str,
+    why: String,
+    weight: u32,
+    in_use: u32,
+    idle: u32,
+    requests: u64,
+    failed: u64,
+    first_byte_us: u32,
+    /// Requests that wait for a place at a backend of its upstream.
+    waiting: u32,
+}
+
+#[derive(Serialize)]
+pub(super) struct ConnectionView {
+    worker: usize,
+    connection: u32,
+    client: String,
+    state: &'static str,
+    for_s: u32,
+    protocol: &'static str,
+    method: &'static str,
+    host: String,
+    target: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct CertificateView {
+    name: String,
+    /// Wall-clock second of its expiry.
+    expires_s: i64,
+    days_left: i64,
+}
+
+const DAY_S: i64 = 24 * 60 * 60;
+
+pub(super) fn index() -> Vec<Path> {
+    let view = |route: &super::Route| Path {
+        method: route.method(),
+        path: route.path,
+        about: route.about,
+    };
+    ROUTES.iter().map(view).collect()
+}
+
+pub(super) async fn status(server: &ControlledServer) -> Status {
+    let plan = server.plan();
+    let (reports, count) = plan.shared.board.ask(ReportParts::default()).await;
+    let has_reported = |worker: &usize| reports.iter().any(|report| report.worker == *worker);
+    let hanging_workers = (0..count).filter(|worker| !has_reported(worker)).collect();
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        uptime_s: Clock::start().unix_s() - plan.shared.started_s,
+        generation: plan.number,
+        last_reload_succeeded: server.figures.has_succeeded(),
+        old_generations: server.old_generations,
+        workers: reports.iter().map(worker).collect(),
+        hanging_workers,
+    }
+}
+
+fn worker(report: &Report) -> WorkerView {
+    WorkerView {
+        worker: report.worker,
+        requests: report.requests,
+        bytes_in: report.bytes_in,
+        bytes_out: report.bytes_out,
+        connections: report.open(),
+        idle_connections: report.idle(),
+        late_us: report.late_us,
+    }
+}
+
+pub(super) fn backends(server: &ControlledServer) -> Vec<BackendView> {
+    let pools = server.plan().shared.board.pools();
+    let views = pools.into_iter().flat_map(|pool| {
+        let (upstream, waiting) = (pool.name, pool.waiting);
+        pool.backends.into_iter().map(move |backend| BackendView {
+            upstream: upstream.clone(),
+            backend: backend.address,
+            state: backend.state,
+            why: backend.why,
+            weight: backend.weight,
+            in_use: backend.in_use,
+            idle: backend.idle,
+            requests: backend.requests,
+            failed: backend.failed,
+            first_byte_us: backend.first_byte_us,
+            waiting,
+        })
+    });
+    views.collect()
+}
+
+pub(super) async fn connections(server: &ControlledServer) -> Vec<ConnectionView> {
+    let plan = server.plan();
+    let wanted = ReportParts { connections: true, durations: false };
+    let (reports, _) = plan.shared.board.ask(wanted).await;
+    let mut views = Vec::new();
+    for report in reports {
+        let worker = report.worker;
+        let rows = report.connections.into_iter().flat_map(ConnectionReport::into_rows);
+        views.extend(rows.map(|row| connection(worker, row)));
+    }
+    views
+}
+
+fn connection(worker: usize, row: ConnectionReport) -> ConnectionView {
+    ConnectionView {
+        worker,
+        connection: row.number,
+        client: row.client.to_string(),
+        state: row.doing.label(),
+        for_s: row.for_s,
+        protocol: row.protocol,
+        method: row.method,
+        host: row.host,
+        target: row.target,
+        bytes: row.bytes,
+    }
+}
+
+pub(super) fn certificates(server: &ControlledServer) -> Vec<CertificateView> {
+    let now_s = Clock::start().unix_s();
+    let view = |(name, expires_s): (String, i64)| CertificateView {
+        name,
+        expires_s,
+        days_left: (expires_s - now_s).div_euclid(DAY_S),
+    };
+    server.plan().shared.board.certificates().into_iter().map(view).collect()
+}

@@ -1,0 +1,104 @@
+//! Subcommands of `lighty ctl`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use lighty_admin::ctl::{BackendVerb, Verb};
+
+/// Names a running server.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct RunningServer {
+    /// The running server's pid file, as server.pid-file names it; else that of -f FILE
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) pid_file: Option<PathBuf>,
+}
+
+/// A query or a change of a running server.
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum Ctl {
+    /// Show version, uptime, configuration and workers, with those that hang
+    Status,
+    /// Show every backend with its state and figures
+    Backends,
+    /// Show connections and HTTP/2 streams; with their requests, if mod_status has a page
+    Connections,
+    /// Show certificates and their expiry
+    Certificates,
+    /// Read the configuration again, and wait for the outcome
+    Reload,
+    /// Open the log files again
+    ReopenLogs,
+    /// Stop gracefully
+    Stop {
+        /// Stop at once, without waiting for the responses under way
+        #[arg(long)]
+        now: bool,
+    },
+    /// Use a backend as configured
+    Ready(NamedBackend),
+    /// Send a backend no new requests
+    Drain {
+        #[command(flatten)]
+        named: NamedBackend,
+        /// Wait until no request is under way at it, at most so many seconds
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
+    },
+    /// Send a backend no new requests and no health checks
+    Maintenance {
+        #[command(flatten)]
+        named: NamedBackend,
+        /// Wait until no request is under way at it, at most so many seconds
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
+    },
+    /// Give a backend another weight, until the configuration has another one
+    Weight {
+        #[command(flatten)]
+        named: NamedBackend,
+        /// 0 to 1000; 0: no new requests. Without it: the configured one
+        weight: Option<u32>,
+    },
+}
+
+/// A backend of the running server.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct NamedBackend {
+    /// Its address as `backends` shows it, or its name in the configuration
+    backend: String,
+    /// Its upstream as `backends` shows it, if several have such a backend
+    #[arg(long, value_name = "NAME")]
+    upstream: Option<String>,
+}
+
+impl NamedBackend {
+    fn verb(&self, path: &'static str, weight: Option<u32>, wait_s: Option<u64>) -> Verb {
+        Verb::Backend(BackendVerb {
+            path,
+            backend: self.backend.clone(),
+            upstream: self.upstream.clone(),
+            weight,
+            wait: wait_s.map(Duration::from_secs),
+        })
+    }
+}
+
+impl Ctl {
+    /// Returns the request for the control socket.
+    pub(crate) fn verb(&self) -> Verb {
+        match self {
+            Self::Status => Verb::Query("/status"),
+            Self::Backends => Verb::Query("/backends"),
+            Self::Connections => Verb::Query("/connections"),
+            Self::Certificates => Verb::Query("/certificates"),
+            Self::Reload => Verb::Change("/reload"),
+            Self::ReopenLogs => Verb::Change("/reopen-logs"),
+            Self::Stop { now } => Verb::Stop { now: *now },
+            Self::Ready(named) => named.verb("/backends/ready", None, None),
+            Self::Drain { named, wait } => named.verb("/backends/drain", None, *wait),
+            Self::Maintenance { named, wait } => named.verb("/backends/maintenance", None, *wait),
+            Self::Weight { named, weight } => named.verb("/backends/weight", *weight, None),
+        }
+    }
+}

@@ -255,7 +255,7 @@ fn memory_of_a_long_listing_is_given_back() {
     let before = server.own_kib();
     let mut client =
         lighty_testkit::client::Client::tcp_with_receive_buffer(server.address(), 4096);
-    client.set_deadline(Duration::from_secs(60));
+    client.set_deadline(Duration::from_secs(200));
     client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response_head().status, 200);
     // 88 bytes for each name.

@@ -76,6 +76,8 @@ impl ServedFile {
 
 #[cfg(test)]
 mod tests {
+    use lighty_testkit::matrix::{assert_matrix, table};
+
     use super::*;
 
     fn name(state: &ServedFile) -> &'static str {
@@ -87,43 +89,45 @@ mod tests {
         }
     }
 
+    const MATRIX: &str = "
+            begin_check  end_check   begin_handling  forget
+OneName     Checking     Authorized  OneName         OneName
+Checking    Checking     Authorized  Checking        OneName
+Authorized  Checking     Authorized  Handled         OneName
+Handled     Checking     Authorized  Handled         OneName
+";
+
     #[test]
     fn every_event_in_every_state_leads_to_one_state() {
-        let settings = || Rc::new(Settings::default());
         let states: [fn() -> ServedFile; 4] = [
             || ServedFile::OneName,
             || ServedFile::Checking,
             || ServedFile::Authorized(Rc::default()),
             || ServedFile::Handled(Rc::default()),
         ];
-        let mut matrix = String::new();
+        let events: [(&str, &dyn Fn(&mut ServedFile)); 4] = [
+            ("begin_check", &ServedFile::begin_check),
+            ("end_check", &|file| file.end_check(Rc::default())),
+            ("begin_handling", &|file| {
+                let had_settings = file.authorized().is_some();
+                assert_eq!(file.begin_handling().is_some(), had_settings);
+            }),
+            ("forget", &ServedFile::forget),
+        ];
+        let mut rows = vec![vec![String::new()]];
+        rows[0].extend(events.iter().map(|(event, _)| (*event).to_owned()));
         for state in states {
-            let mut row = vec![name(&state())];
-            let events: [&dyn Fn(&mut ServedFile); 4] = [
-                &ServedFile::begin_check,
-                &|file| file.end_check(settings()),
-                &|file| {
-                    let had_settings = file.authorized().is_some();
-                    assert_eq!(file.begin_handling().is_some(), had_settings);
-                },
-                &ServedFile::forget,
-            ];
-            for event in events {
+            let mut row = vec![name(&state()).to_owned()];
+            for (_, event) in &events {
                 let mut file = state();
                 event(&mut file);
                 let held =
                     [file.is_checking(), file.authorized().is_some(), file.handled().is_some()];
                 assert!(held.iter().filter(|held| **held).count() <= 1, "{file:?}");
-                row.push(name(&file));
+                row.push(name(&file).to_owned());
             }
-            matrix += &format!("{}\n", row.join(" "));
+            rows.push(row);
         }
-        assert_eq!(
-            matrix,
-            "OneName Checking Authorized OneName OneName\n\
-             Checking Checking Authorized Checking OneName\n\
-             Authorized Checking Authorized Handled OneName\n\
-             Handled Checking Authorized Handled OneName\n"
-        );
+        assert_matrix(&table(&rows), MATRIX);
     }
 }

@@ -74,6 +74,8 @@ impl LinkState {
 
 #[cfg(test)]
 mod tests {
+    use lighty_testkit::matrix::{assert_matrix, table};
+
     use super::*;
 
     fn describe(state: &LinkState) -> String {
@@ -88,6 +90,15 @@ mod tests {
         format!("{name} {} {}", reason(state.why_closed()), reason(state.why_died()))
     }
 
+    /// State, reason of the close, reason of the death.
+    const MATRIX: &str = "
+                  close now         die now
+Open - -          Closed now -      Dead now now
+Closed closed -   Closed closed -   Dead closed now
+Dead died died    Dead died died    Dead died died
+Dead closed died  Dead closed died  Dead closed died
+";
+
     #[test]
     fn every_event_in_every_state_leads_to_one_state() {
         let dead = |closed| LinkState::Dead { closed, died: "died".to_owned() };
@@ -97,22 +108,16 @@ mod tests {
             &|| dead(None),
             &|| dead(Some("closed".to_owned())),
         ];
-        let mut matrix = String::new();
+        let mut rows = vec![vec![String::new(), "close now".to_owned(), "die now".to_owned()]];
         for state in states {
-            let mut row = describe(&state());
+            let mut row = vec![describe(&state())];
             for event in [LinkState::close, LinkState::die] {
                 let mut link = state();
                 event(&mut link, "now");
-                row += &format!(" | {}", describe(&link));
+                row.push(describe(&link));
             }
-            matrix += &format!("{row}\n");
+            rows.push(row);
         }
-        assert_eq!(
-            matrix,
-            "Open - - | Closed now - | Dead now now\n\
-             Closed closed - | Closed closed - | Dead closed now\n\
-             Dead died died | Dead died died | Dead died died\n\
-             Dead closed died | Dead closed died | Dead closed died\n"
-        );
+        assert_matrix(&table(&rows), MATRIX);
     }
 }

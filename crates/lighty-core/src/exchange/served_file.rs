@@ -89,6 +89,9 @@ mod tests {
         }
     }
 
+    /// An event and its name.
+    type Event<'a> = (&'a str, &'a dyn Fn(&mut ServedFile));
+
     const MATRIX: &str = "
             begin_check  end_check   begin_handling  forget
 OneName     Checking     Authorized  OneName         OneName
@@ -105,7 +108,7 @@ Handled     Checking     Authorized  Handled         OneName
             || ServedFile::Authorized(Rc::default()),
             || ServedFile::Handled(Rc::default()),
         ];
-        let events: [(&str, &dyn Fn(&mut ServedFile)); 4] = [
+        let events: [Event<'_>; 4] = [
             ("begin_check", &ServedFile::begin_check),
             ("end_check", &|file| file.end_check(Rc::default())),
             ("begin_handling", &|file| {

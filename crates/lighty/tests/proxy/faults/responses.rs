@@ -120,14 +120,14 @@ fn a_head_of_twenty_megabytes_is_answered_502_at_once() {
     });
     let server = front(&backend, "");
     let start = Instant::now();
-    assert_status(&server, 502, &["exceeds 64 KB"]);
+    assert_status(&server, 502, &["exceeds 65536 bytes"]);
     assert!(start.elapsed() < SOON);
     let endless = Backend::after_request(|peer| {
         peer.send("HTTP/1.1 200 OK\r\nX: ");
         while peer.send("y".repeat(1000)) {}
     });
     let server = front(&endless, "");
-    assert_status(&server, 502, &["exceeds 64 KB"]);
+    assert_status(&server, 502, &["exceeds 65536 bytes"]);
     assert!(server.peak_resident_kib() < 64 << 10, "{} KiB", server.peak_resident_kib());
 }
 

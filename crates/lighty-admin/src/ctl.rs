@@ -48,7 +48,7 @@ pub enum CtlError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// Requests were still under way after the time to wait.
-    #[error("{requests} requests are still under way at {backend}")]
+    #[error("requests under way at {backend}: {requests}")]
     Busy {
         /// The backend.
         backend: String,
@@ -80,34 +80,31 @@ fn change_backend(socket: &Path, verb: &BackendVerb) -> Result<Value, CtlError> 
     }
     let done = call(socket, "POST", verb.path, &body)?;
     if let Some(patience) = verb.wait {
-        await_idle(socket, verb, patience)?;
+        await_idle(socket, &done, patience)?;
     }
     Ok(done)
 }
 
-/// Waits until no request is under way at a backend.
-fn await_idle(socket: &Path, verb: &BackendVerb, patience: Duration) -> Result<(), CtlError> {
+/// Waits until no request is under way at the backend of a change.
+fn await_idle(socket: &Path, changed: &Value, patience: Duration) -> Result<(), CtlError> {
     let deadline = Deadline::after(patience);
     loop {
         let backends = call(socket, "GET", "/backends", &Value::Null)?;
-        let requests = requests_at(&backends, verb);
+        let requests = requests_at(&backends, changed);
         if requests == 0 {
             return Ok(());
         }
         if deadline.is_over() {
-            return Err(CtlError::Busy { backend: verb.backend.clone(), requests });
+            return Err(CtlError::Busy { backend: cell(&changed["backend"]), requests });
         }
         std::thread::sleep(LOOK.min(deadline.left()));
     }
 }
 
 /// Requests under way at a backend. A backend that a reload has removed has none.
-fn requests_at(backends: &Value, verb: &BackendVerb) -> u64 {
-    let is_named = |row: &&Value| {
-        let is = |key: &str, value: &str| row[key].as_str() == Some(value);
-        (is("backend", &verb.backend) || is("name", &verb.backend))
-            && verb.upstream.as_ref().is_none_or(|upstream| is("upstream", upstream))
-    };
+fn requests_at(backends: &Value, changed: &Value) -> u64 {
+    let is_named =
+        |row: &&Value| ["upstream", "backend"].iter().all(|key| row[*key] == changed[*key]);
     let rows = backends.as_array().map_or(&[][..], Vec::as_slice);
     rows.iter().filter(is_named).filter_map(|row| row["in_use"].as_u64()).sum()
 }
@@ -116,8 +113,8 @@ fn requests_at(backends: &Value, verb: &BackendVerb) -> u64 {
 pub fn text(value: &Value) -> String {
     match value {
         Value::Object(members) => match members.get("message").and_then(Value::as_str) {
-            Some(message) if members.len() == 1 => format!("{message}\n"),
-            _ => sorted_keys(members).iter().map(|key| member(key, &members[*key])).collect(),
+            Some(message) => format!("{message}\n"),
+            None => sorted_keys(members).iter().map(|key| member(key, &members[*key])).collect(),
         },
         Value::Array(rows) => table(rows),
         other => format!("{}\n", cell(other)),
@@ -230,20 +227,14 @@ mod tests {
 
     #[test]
     fn requests_under_way_are_those_of_the_named_backend() {
-        let verb = |upstream: Option<&str>| BackendVerb {
-            path: "/backends/drain",
-            backend: "10.0.0.1:80".to_owned(),
-            upstream: upstream.map(str::to_owned),
-            weight: None,
-            wait: None,
-        };
         let backends = json!([
             { "upstream": "a", "backend": "10.0.0.1:80", "in_use": 2 },
             { "upstream": "b", "backend": "10.0.0.1:80", "in_use": 3 },
             { "upstream": "b", "backend": "10.0.0.2:80", "in_use": 4 },
         ]);
-        assert_eq!(requests_at(&backends, &verb(None)), 5);
-        assert_eq!(requests_at(&backends, &verb(Some("b"))), 3);
-        assert_eq!(requests_at(&json!([]), &verb(None)), 0);
+        let named = |upstream| json!({ "upstream": upstream, "backend": "10.0.0.1:80" });
+        assert_eq!(requests_at(&backends, &named("a")), 2);
+        assert_eq!(requests_at(&backends, &named("b")), 3);
+        assert_eq!(requests_at(&backends, &named("c")), 0);
     }
 }

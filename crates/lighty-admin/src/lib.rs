@@ -1,4 +1,4 @@
-//! Commands that need no running server, and those that talk with one.
+//! Commands without a running server, and `ctl`, which talks with one.
 //!
 //! `check` (a configuration and the machine that it is for), `rehearse` (a request's way through a
 //! configuration), `certificates`, `local_tls` (certificates for this machine alone), `passwords`,

@@ -32,8 +32,7 @@ pub use route::{ROUTES, Route};
 use crate::reload::{Plan, Refusal, Reloader};
 use crate::report::config_figures::ConfigFigures;
 
-/// What a request may read and change. Clones share it, also with a reload under way.
-#[derive(Clone)]
+/// State that requests read and change, also while a reload is under way.
 pub(crate) struct ControlledServer {
     plans: watch::Receiver<Arc<Plan>>,
     upstreams: Arc<Registry>,
@@ -104,7 +103,8 @@ async fn begin(
         }
         Verb::Change(Change::Stop) => stop(&request)?,
         Verb::Change(Change::Backend(change)) => {
-            ControlWork::Respond(done(&backends::change(&server.upstreams, change, &request.body)?))
+            let changed = backends::change(&server.upstreams, change, &request.body)?;
+            ControlWork::Respond(message::response(Status::OK, &changed))
         }
     };
     note(server, &request, caller);
@@ -147,7 +147,7 @@ fn stop(request: &ControlRequest) -> Result<ControlWork, ControlFault> {
     })
 }
 
-/// The response to a caller who asked for a reload.
+/// The response to the caller of a reload.
 pub(crate) fn outcome(done: Result<String, Refusal>) -> Vec<u8> {
     match done {
         Ok(message) => self::done(&message),

@@ -96,7 +96,7 @@ impl Main<'_> {
         }
     }
 
-    /// Reloads for a caller. Others are served meanwhile; those that want a reload too share one
+    /// Reloads for a caller. Others are served meanwhile; further callers of a reload share one
     /// that begins after this one.
     async fn reload_for(
         &mut self,

@@ -3,7 +3,7 @@
 use lighty_proxy::upstream::operator::{OperatorOrder, OperatorState, WEIGHT_MAX};
 use lighty_proxy::upstream::order::{self, OrderFault, OrderedBackend};
 use lighty_proxy::upstream::registry::Registry;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::fault::ControlFault;
 use super::route::{BackendChange, read_body};
@@ -19,7 +19,16 @@ struct NamedBackend {
     weight: Option<u32>,
 }
 
-/// Changes the use of a backend. Returns a message about it.
+/// Response to a change.
+#[derive(Serialize)]
+pub(super) struct ChangedBackend {
+    message: String,
+    /// The names by which the list of backends has it.
+    upstream: String,
+    backend: String,
+}
+
+/// Changes the use of a backend.
 ///
 /// # Errors
 /// The body is malformed, names no backend or several, or has a wrong weight.
@@ -27,7 +36,7 @@ pub(super) fn change(
     upstreams: &Registry,
     change: BackendChange,
     body: &[u8],
-) -> Result<String, ControlFault> {
+) -> Result<ChangedBackend, ControlFault> {
     let named: NamedBackend = read_body(body)?;
     if named.weight.is_some_and(|weight| weight > WEIGHT_MAX) {
         return Err(ControlFault::Weight { max: WEIGHT_MAX });
@@ -44,10 +53,11 @@ pub(super) fn change(
     let given = order::give(upstreams, &named.backend, named.upstream.as_deref(), wanted);
     let OrderedBackend { upstream, backend, state, weight } =
         given.map_err(|fault| refusal(named.backend, fault))?;
-    Ok(match change {
+    let message = match change {
         BackendChange::Weight => format!("{upstream}: {backend} has weight {weight}"),
         _ => format!("{upstream}: {backend} is set to {}", state.name()),
-    })
+    };
+    Ok(ChangedBackend { message, upstream: upstream.to_string(), backend: backend.to_string() })
 }
 
 fn refusal(backend: String, fault: OrderFault) -> ControlFault {

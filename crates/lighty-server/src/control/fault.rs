@@ -1,10 +1,11 @@
 //! Reasons for which the control socket refuses a request.
 
 use lighty_http::Status;
+use lighty_io::process::control::REQUEST_BYTES_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ControlFault {
-    #[error("the request is not whole")]
+    #[error("the request is not whole, or longer than {REQUEST_BYTES_MAX} bytes")]
     Partial,
     #[error("{0}")]
     Malformed(&'static str),

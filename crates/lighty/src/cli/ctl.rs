@@ -17,7 +17,7 @@ pub(crate) struct RunningServer {
 /// A query or a change of a running server.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Ctl {
-    /// Show version, uptime, configuration and workers, with those that hang
+    /// Show version, uptime, configuration, workers, and hanging workers
     Status,
     /// Show every backend with its state and figures
     Backends,

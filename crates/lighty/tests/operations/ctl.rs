@@ -119,6 +119,30 @@ fn drained_backend_gets_no_new_requests_and_keeps_the_present_one() {
 }
 
 #[test]
+fn drain_by_name_waits_for_the_request_under_way() {
+    let backend = Backend::start(|peer| {
+        let _ = peer.head();
+        peer.hang();
+    });
+    let server = site()
+        .config(&format!(
+            "proxy.server = ( \"\" => ( \"slow\" => ( \"host\" => \"127.0.0.1\", \"port\" => {} ) ) )",
+            backend.address().port()
+        ))
+        .start();
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(wait_until(PATIENCE, || json(&server, "backends")[0]["in_use"] == 1));
+    let (status, _, err) = ctl(&server, &["drain", "slow", "--wait", "1"]);
+    assert!(
+        status == 1 && err.contains("requests under way at ") && err.ends_with(": 1\n"),
+        "{err}"
+    );
+    drop(client);
+    done(&server, &["drain", "slow", "--wait", "30"]);
+}
+
+#[test]
 fn ordered_weight_holds_until_the_configuration_has_another() {
     let (one, other) = (Backend::answering("one"), Backend::answering("other"));
     let server = balanced(&one, &other);
@@ -202,7 +226,7 @@ fn socket_speaks_http_and_refuses_pages_of_browsers() {
 fn silent_callers_do_not_keep_others_waiting() {
     let server = site().start();
     let socket = server.directory().join("lighty.pid.ctl");
-    let mute: Vec<_> = (0..15).map(|_| UnixStream::connect(&socket).expect("connected")).collect();
+    let mute: Vec<_> = (0..16).map(|_| UnixStream::connect(&socket).expect("connected")).collect();
     assert_eq!(json(&server, "status")["generation"], 0);
     drop(mute);
 }

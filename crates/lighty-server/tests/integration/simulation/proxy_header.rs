@@ -1,4 +1,4 @@
-//! What a client sends before all else to a listener that expects a PROXY header, and the judge of
+//! PROXY headers that clients send to a listener that expects one, and the judge of
 //! headers that are refused.
 
 use std::net::SocketAddr;

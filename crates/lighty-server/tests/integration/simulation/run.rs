@@ -157,7 +157,7 @@ async fn run_client(sim: &Rc<Sim>, server: &Simulated, rng: &Rng, index: usize) 
         let changes = u32::from(port == CHANGING_PORT);
         sim.accepting.set(sim.accepting.get() + changes);
         server.accept(Stream::from_memory(ours), Peer::Inet(address), port).await;
-        // The connection's task begins with what its listener speaks.
+        // The connection's task begins with its listener's protocol.
         yield_now().await;
         sim.accepting.set(sim.accepting.get() - changes);
     };

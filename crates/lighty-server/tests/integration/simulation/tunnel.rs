@@ -166,7 +166,7 @@ struct Bridge {
     /// The stream's end has arrived, and was passed on.
     has_ended: bool,
     has_passed_end: bool,
-    /// The end of what the speaker sends is queued.
+    /// The end of the speaker's bytes is queued.
     has_queued_end: bool,
     /// The stream was reset, or ended with its connection.
     is_gone: bool,
@@ -208,7 +208,7 @@ impl Bridge {
             // The connection may close before its client has read everything.
             let _ = self.inner.write_all(&std::mem::take(&mut self.received)).await;
             let _ = self.inner.shutdown_write();
-            // Nobody gets what the speaker still sends.
+            // Nobody gets the speaker's further bytes.
             let mut piece = [0; 4_096];
             while let Ok(1..) = self.inner.read(&mut piece).await {}
         } else if self.is_gone {
@@ -227,7 +227,7 @@ impl Bridge {
         }
     }
 
-    /// Gives the speaker what has arrived for it, as far as it takes it.
+    /// Gives the speaker the bytes that have arrived for it, as far as it takes them.
     fn pass_on(&mut self) {
         while !self.received.is_empty() {
             match self.inner.try_write(&self.received) {
@@ -246,7 +246,7 @@ impl Bridge {
         }
     }
 
-    /// Queues what the speaker has sent.
+    /// Queues the bytes that the speaker has sent.
     fn send(&mut self, piece: &[u8], read: io::Result<usize>) {
         let Ok(count) = read else { return self.give_up() };
         self.has_queued_end = count == 0;

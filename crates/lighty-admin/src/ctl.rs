@@ -1,6 +1,6 @@
 //! `lighty ctl`: queries and changes of a running server over its control socket.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lighty_io::clock::deadline::Deadline;
@@ -17,6 +17,11 @@ pub enum Verb {
     Query(&'static str),
     /// POST to a path without arguments, such as `/reload`.
     Change(&'static str),
+    /// Let a new process take the server's place.
+    Upgrade {
+        /// Path of another program.
+        binary: Option<PathBuf>,
+    },
     /// A stop; `now`: without waiting for the responses under way.
     Stop {
         /// Stop at once.
@@ -65,6 +70,7 @@ pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
     Ok(match verb {
         Verb::Query(path) => call(socket, "GET", path, &Value::Null)?,
         Verb::Change(path) => call(socket, "POST", path, &json!({}))?,
+        Verb::Upgrade { binary } => call(socket, "POST", "/upgrade", &json!({ "binary": binary }))?,
         Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
         Verb::Backend(verb) => change_backend(socket, verb)?,
     })

@@ -247,6 +247,8 @@ pub struct ServerSettings {
     pub parse: lighty_http::uri::ParseOpts,
     /// 0: wait for the last response to be sent.
     pub graceful_shutdown_timeout_s: u32,
+    /// `server.upgrade-timeout`: seconds for a new process to become ready.
+    pub upgrade_timeout_s: u32,
     /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
     /// begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
@@ -320,6 +322,7 @@ impl Default for ServerSettings {
             max_url_bytes: limits::TARGET_BYTES_MAX,
             parse: lighty_http::uri::ParseOpts::default(),
             graceful_shutdown_timeout_s: 0,
+            upgrade_timeout_s: 30,
             tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
             absolute_dir_redirect: false,
             http10_range: false,

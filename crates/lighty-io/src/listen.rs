@@ -41,6 +41,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::process::predecessor;
 use crate::transport::{Peer, Stream};
 
 /// True if this machine has the address, so that it can be bound.
@@ -273,6 +274,9 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     if let Some(name) = path.as_os_str().as_bytes().strip_prefix(b"@") {
         return bind_abstract(path, name, options);
     }
+    if predecessor::listens_on(path) {
+        return replace_unix(path, options);
+    }
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -281,6 +285,30 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     socket.listen(options.backlog)?;
+    let address = BindSpec::Unix(path.to_path_buf());
+    Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
+}
+
+/// Takes the path from a socket of the server before this one, whose connections go on. Clients
+/// always find one of the two sockets there.
+fn replace_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".next");
+    let aside = PathBuf::from(aside);
+    remove_stale_socket(&aside)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&aside)?)?;
+    let named = options
+        .unix_mode
+        .map_or(Ok(()), |mode| {
+            std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(mode))
+        })
+        .and_then(|()| socket.listen(options.backlog))
+        .and_then(|()| std::fs::rename(&aside, path));
+    if let Err(error) = named {
+        let _ = std::fs::remove_file(&aside);
+        return Err(error);
+    }
     let address = BindSpec::Unix(path.to_path_buf());
     Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
@@ -326,6 +354,14 @@ impl SocketFile {
             self.path = path.to_owned();
         }
         Ok(())
+    }
+}
+
+impl SocketFile {
+    /// Leaves the file where it is: the socket belongs to another process now.
+    pub fn leave(mut self) {
+        // No file has this number.
+        self.ino = 0;
     }
 }
 
@@ -440,6 +476,24 @@ impl Listener {
             self.reserve.push(self.spare_descriptor()?);
         }
         Ok(())
+    }
+
+    /// A second descriptor of the socket, for another process to accept on.
+    ///
+    /// # Errors
+    /// EMFILE and other errors of the system.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.spare_descriptor().map(OwnedFd::from)
+    }
+
+    /// True if another process owns the socket, such as the service manager.
+    pub fn is_inherited(&self) -> bool {
+        matches!(self.origin, SocketOrigin::Inherited)
+    }
+
+    /// True for a unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.socket, Accepting::Unix(_))
     }
 
     /// Needs no file system: in a chroot there may be no /dev/null.

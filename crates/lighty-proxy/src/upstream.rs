@@ -12,6 +12,7 @@ pub mod operator;
 pub mod order;
 pub(crate) mod protocol;
 pub mod registry;
+pub mod remembered;
 pub mod spec;
 pub mod start_error;
 pub mod stats;
@@ -20,6 +21,7 @@ pub(crate) mod supervisor;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
 use tokio::sync::Notify;
 
@@ -269,7 +271,11 @@ impl Upstream {
             repeat,
         };
         let backend = self.backends.get(key, &self.spec.health);
-        Arc::new(Address::new(spec, backend))
+        let address = Arc::new(Address::new(spec, backend));
+        if let Some(history) = self.backends.histories.take(&self.label, &address.spec.text) {
+            address.recall(&history, Clock::start().mono_ms());
+        }
+        address
     }
 
     /// Chooses an address that is up and has room; `has_idle` returns true for addresses to which

@@ -4,11 +4,15 @@
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
 pub mod block_settings;
+mod callers;
 pub(crate) mod database_directories;
 pub mod document_root;
 pub mod error;
 pub(crate) mod error_log;
 mod main_loop;
+mod supervision;
+mod takeover;
+mod upgrade;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -27,6 +31,7 @@ use lighty_io::process::capabilities;
 use lighty_io::process::control::{self, ControlSocket};
 use lighty_io::process::memory;
 use lighty_io::process::privileges::{self, Identity, PidFile};
+use lighty_io::process::spawn::successor::SuccessorProgram;
 use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
@@ -41,6 +46,9 @@ use crate::acme;
 use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
 use crate::boot::error::BootError;
+use crate::boot::supervision::Supervision;
+use crate::boot::takeover::Takeover;
+use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::listeners::{self, Bound};
 use crate::listen::live::LiveListeners;
 use crate::modules::{Shared, States};
@@ -50,8 +58,9 @@ use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::idle::Activity;
-use crate::worker::thread::{self, Order, Ready, Setup};
-use main_loop::{Main, MainLoop, start_main_loop, wait_for_end};
+use crate::worker::thread::{self, Command, Order, Ready, Setup};
+use callers::Main;
+use main_loop::{MainLoop, start_main_loop, wait_for_end};
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError::Step(what.to_owned(), error)
@@ -95,6 +104,8 @@ pub fn run(config: Arc<Config<Settings>>, options: Options) -> Result<(), BootEr
 /// # Errors
 /// The server cannot start. Everything that it acquired is released.
 pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running, BootError> {
+    let program = upgrade::own_program();
+    let mut takeover = Takeover::begin()?;
     let activity = options.idle_timeout.map(Activity::new);
     let global = config.settings(&Active::default());
     let server = global.server.clone();
@@ -102,17 +113,10 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     check_database_directories(&config)?;
     let workers = worker_count(&server);
     let (fds, limits_kept) = set_limits(&server, workers)?;
-    // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
-    let main_loop = start_main_loop()?;
-    let tls = load_tls(&config, &server)?;
-    let bound = bind(&config, &server, workers)?;
+    let acquired = acquire(&config, &global, workers, takeover.as_mut())?;
+    let Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams } = acquired;
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = network_urls(&options, &bound, &config);
-    let logs = open_logs(&config, &server)?;
-    let pid_file = create_pid_file(&server)?;
-    let control = open_control(&main_loop, &server);
-    // Reads the system's host and name-server files before a chroot hides them.
-    let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     let was_root = privileges::is_root();
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
@@ -120,6 +124,9 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     limits_kept.iter().for_each(|text| say(Level::Warning, text));
     warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
+    if let Some(takeover) = &mut takeover {
+        takeover.recall(&upstreams, &tls.tickets);
+    }
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
@@ -128,22 +135,24 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let (plans, plan) = watch::channel(Arc::new(plan));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
-    let (logged, named) = (log.clone(), Arc::clone(&upstreams));
     let worker_setup = WorkerSetup {
         workers,
         fds,
-        log: logged,
+        log: log.clone(),
         plan,
         swaps,
-        upstreams: named,
+        upstreams: Arc::clone(&upstreams),
         activity: activity.clone(),
+        command: if takeover.is_some() { Command::Hold } else { Command::Serve },
     };
     let launched = launch(&server, bound, worker_setup, &say);
     let launched = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
-    if !network.is_empty() {
-        say(Level::Notice, &format!("on the network: {}", network.join(", ")));
-    }
+    announce(&network, &say);
     warn_without_control(&control, &server, &say);
+    let manager = Supervision::find(&say);
+    if let Some(takeover) = takeover {
+        takeover.finish(&launched, pid_file.as_ref(), &say);
+    }
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
@@ -159,9 +168,45 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
         old: Vec::new(),
         holds_databases: false,
     };
-    let control = control.ok();
-    let workers = launched;
-    Ok(Running { main_address, main_loop, workers, control, pid_file, reloader, activity })
+    let own = OwnProcess { program, manager, control: control.ok(), pid_file };
+    Ok(Running { main_address, main_loop, workers: launched, own, reloader, activity })
+}
+
+/// Everything that needs the initial privileges.
+struct Acquired {
+    main_loop: MainLoop,
+    tls: Tls,
+    bound: Vec<Bound>,
+    logs: Logs,
+    pid_file: Option<PidFile>,
+    control: io::Result<ControlSocket>,
+    upstreams: Arc<Registry>,
+}
+
+fn acquire(
+    config: &Config<Settings>,
+    global: &Settings,
+    workers: usize,
+    mut takeover: Option<&mut Takeover>,
+) -> Result<Acquired, BootError> {
+    let server = &global.server;
+    // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
+    let main_loop = start_main_loop()?;
+    let tls = load_tls(config, server)?;
+    let handed = takeover.as_mut().map(|takeover| takeover.listeners()).unwrap_or_default();
+    let bound = bind(config, server, handed, workers)?;
+    let logs = open_logs(config, server)?;
+    let pid_file = create_pid_file(server, takeover.as_deref_mut())?;
+    let control = open_control(&main_loop, server, takeover);
+    // Reads the system's host and name-server files before a chroot hides them.
+    let upstreams = Arc::new(Registry::new(configured::resolve_options(global)));
+    Ok(Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams })
+}
+
+fn announce(network: &[String], say: &dyn Fn(Level, &str)) {
+    if !network.is_empty() {
+        say(Level::Notice, &format!("on the network: {}", network.join(", ")));
+    }
 }
 
 /// URLs by which other machines reach the server, if they are announced.
@@ -178,10 +223,18 @@ pub struct Running {
     main_address: Option<(SocketAddr, bool)>,
     main_loop: MainLoop,
     workers: Workers,
-    control: Option<ControlSocket>,
-    pid_file: Option<PidFile>,
+    own: OwnProcess,
     reloader: Reloader,
     activity: Option<Activity>,
+}
+
+/// Everything by which others know this process.
+struct OwnProcess {
+    /// The program, as it was started.
+    program: Option<SuccessorProgram>,
+    manager: Supervision,
+    control: Option<ControlSocket>,
+    pid_file: Option<PidFile>,
 }
 
 impl Running {
@@ -203,21 +256,23 @@ impl Running {
     /// # Errors
     /// All listeners have failed, so no client can connect any more.
     pub fn serve(self) -> Result<(), BootError> {
-        let Running { main_loop, mut workers, control, pid_file, mut reloader, activity, .. } =
-            self;
+        let Running { main_loop, mut workers, own, mut reloader, activity, .. } = self;
         let log = reloader.log.clone();
         let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-        let (socket, pid) = (control.as_ref(), pid_file.as_ref());
-        let main = Main { control: socket, pid_file: pid, reloader: &mut reloader, activity };
+        own.manager.ready(&workers.live_listeners);
+        let (plans, inside) = (reloader.plans.subscribe(), main_loop.runtime.enter());
+        own.manager.watch(plans);
+        drop(inside);
+        let main = Main { own: &own, reloader: &mut reloader, activity };
         let ended = wait_for_end(main_loop, &mut workers, main, &say);
         reloader.service.stop();
         // A reload may be waiting for one.
         lighty_config::end_commands();
         let access = reloader.access_logs();
         let exporters: Exporters = reloader.state_of("mod_tracing");
-        drop(control);
+        drop(own.control);
         reloader.upstreams.stop(BACKENDS_PATIENCE);
-        drop(pid_file);
+        drop(own.pid_file);
         drop(workers.files);
         exporters.finish(FLUSH_PATIENCE);
         counts::panics().iter().for_each(|line| say(Level::Error, line));
@@ -368,6 +423,7 @@ fn worker_count(server: &ServerSettings) -> usize {
 fn bind(
     config: &Config<Settings>,
     server: &ServerSettings,
+    mut handed: HandedSockets,
     workers: usize,
 ) -> Result<Vec<Bound>, BootError> {
     let wanted = listeners::wanted(config, server)?;
@@ -375,7 +431,9 @@ fn bind(
         true => lighty_io::listen::inherited_sockets().map_err(failed("LISTEN_FDS"))?,
         false => Vec::new(),
     };
-    Ok(listeners::bind(config, wanted, inherited, workers)?)
+    let (kept, inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(supervision::is_kept);
+    kept.into_iter().for_each(|one| handed.push(HandedSocket::kept(one.socket)));
+    Ok(listeners::bind(config, wanted, inherited, handed, workers)?)
 }
 
 /// Starts threads early so that errors surface at start: an unwritable log, a pool without a
@@ -470,6 +528,8 @@ struct WorkerSetup {
     swaps: tokio::sync::mpsc::UnboundedSender<u64>,
     upstreams: Arc<Registry>,
     activity: Option<Activity>,
+    /// Their first order.
+    command: Command,
 }
 
 /// The running workers.
@@ -487,9 +547,9 @@ fn launch(
     worker_setup: WorkerSetup,
     say: &dyn Fn(Level, &str),
 ) -> Result<Workers, BootError> {
-    let WorkerSetup { workers, fds, log, plan, swaps, upstreams, activity } = worker_setup;
+    let WorkerSetup { workers, fds, log, plan, swaps, upstreams, activity, command } = worker_setup;
     let live_listeners = LiveListeners::default();
-    let (orders, order) = watch::channel(Order::default());
+    let (orders, order) = watch::channel(Order { command, ..Order::default() });
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
     let is_tls = |name: &str| tls::is_spoken_at(&plan.borrow().config, name);
@@ -500,7 +560,7 @@ fn launch(
     for listening in bound {
         files.extend(listening.file);
         for (worker, socket) in listening.sockets.into_iter().enumerate() {
-            sockets_of_workers[worker].push((listening.name.clone(), socket));
+            sockets_of_workers[worker % workers].push((listening.name.clone(), socket));
         }
     }
     for (index, sockets) in sockets_of_workers.into_iter().enumerate() {
@@ -585,16 +645,27 @@ fn warn_without_control(
     }
 }
 
-fn create_pid_file(server: &ServerSettings) -> Result<Option<PidFile>, BootError> {
-    let created = server.pid_file.as_deref().map(|path| PidFile::create(path.as_ref()));
-    created.transpose().map_err(failed("server.pid-file"))
+fn create_pid_file(
+    server: &ServerSettings,
+    takeover: Option<&mut Takeover>,
+) -> Result<Option<PidFile>, BootError> {
+    let Some(path) = server.pid_file.as_deref() else { return Ok(None) };
+    if let Some(handed) = takeover.and_then(|takeover| takeover.pid_file(path)) {
+        return Ok(Some(handed));
+    }
+    PidFile::create(path.as_ref()).map(Some).map_err(failed("server.pid-file"))
 }
 
 /// The control socket beside the pid file, if there is one and its directory allows it.
-fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> io::Result<ControlSocket> {
+fn open_control(
+    main_loop: &MainLoop,
+    server: &ServerSettings,
+    takeover: Option<&mut Takeover>,
+) -> io::Result<ControlSocket> {
     let pid_file = server.pid_file.as_deref();
     let pid_file = pid_file.ok_or_else(|| io::Error::other("server.pid-file is not set"))?;
     let _inside = main_loop.runtime.enter();
     let path = control::path_beside(pid_file.as_ref());
-    ControlSocket::bind(&path, crate::control::is_complete)
+    let handed = takeover.and_then(|takeover| takeover.control(&path));
+    handed.unwrap_or_else(|| ControlSocket::bind(&path, crate::control::is_complete))
 }

@@ -11,6 +11,7 @@ mod message;
 mod route;
 mod views;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lighty_core::log::{About, Level, Log};
@@ -31,6 +32,7 @@ pub use route::{ROUTES, Route};
 
 use crate::reload::{Plan, Refusal, Reloader};
 use crate::report::config_figures::ConfigFigures;
+use crate::succession::UpgradeFault;
 
 /// State that requests read and change, also while a reload is under way.
 pub(crate) struct ControlledServer {
@@ -64,6 +66,8 @@ pub(crate) enum ControlWork {
     Respond(Vec<u8>),
     /// Read the configuration again, and send the outcome.
     Reload,
+    /// Let a process of this program, or of the present one, take this one's place.
+    Upgrade(Option<PathBuf>),
     /// Send this response, then act as at a signal.
     Signal(Vec<u8>, Signal),
 }
@@ -98,6 +102,7 @@ async fn begin(
     let work = match route::find(&request)? {
         Verb::Query(query) => return answer(server, query).await.map(ControlWork::Respond),
         Verb::Change(Change::Reload) => ControlWork::Reload,
+        Verb::Change(Change::Upgrade) => upgrade(&request, caller)?,
         Verb::Change(Change::ReopenLogs) => {
             ControlWork::Signal(done("the logs are opened again"), Signal::ReopenLogs)
         }
@@ -145,6 +150,31 @@ fn stop(request: &ControlRequest) -> Result<ControlWork, ControlFault> {
             Signal::GracefulStop,
         ),
     })
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpgradeBody {
+    #[serde(default)]
+    binary: Option<PathBuf>,
+}
+
+fn upgrade(request: &ControlRequest, caller: CallerProcess) -> Result<ControlWork, ControlFault> {
+    let body: UpgradeBody = route::read_body(&request.body)?;
+    match &body.binary {
+        Some(path) if !path.is_absolute() => return Err(ControlFault::RelativeBinary),
+        Some(_) if !caller.is_owner() => return Err(ControlFault::ForeignBinary),
+        _ => {}
+    }
+    Ok(ControlWork::Upgrade(body.binary))
+}
+
+/// The response to the caller of an upgrade.
+pub(crate) fn upgraded(outcome: Result<String, UpgradeFault>) -> Vec<u8> {
+    match outcome {
+        Ok(message) => done(&message),
+        Err(why) => refuse(&ControlFault::Upgrade(why.to_string())),
+    }
 }
 
 /// The response to the caller of a reload.

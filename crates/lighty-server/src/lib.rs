@@ -23,11 +23,13 @@ pub mod modules;
 pub mod reload;
 mod report;
 pub mod simulated;
+mod succession;
 pub mod tls;
 pub mod worker;
 
 pub use lighty_io::process::background;
 pub use lighty_io::process::capabilities::keep_from_programs as keep_capabilities_from_programs;
+pub use lighty_io::process::predecessor::is_expected as takes_over;
 pub use lighty_io::process::privileges::look_users_up_in_files;
 pub use lighty_io::threads::with_usual_stack;
 pub use lighty_modules::deflate::optional_codings;

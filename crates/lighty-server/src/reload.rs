@@ -167,6 +167,11 @@ impl Reloader {
         }
     }
 
+    /// Time limit for a new process to become ready under the present configuration, in seconds.
+    pub(crate) fn upgrade_timeout_s(&self) -> u64 {
+        self.plans.borrow().config.global().server.upgrade_timeout_s.into()
+    }
+
     /// Reads the configuration on a thread of its own: a file on a dead network disk, or a command
     /// that hangs, must not keep the server from being stopped.
     async fn load(&self) -> Result<Loaded, Refusal> {

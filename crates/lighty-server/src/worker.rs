@@ -43,6 +43,18 @@ pub struct TcpProxy {
     pub route: Arc<Route>,
 }
 
+/// Use of the listeners while the worker serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Listening {
+    /// Connections are accepted.
+    #[default]
+    Accepts,
+    /// Another process has the sockets, and accepts on them for now.
+    Held,
+    /// Another process has the sockets for good: they are closed, and left as they are.
+    Left,
+}
+
 /// Pool of exchanges and buffers for HTTP/2 connections.
 #[derive(Default)]
 struct H2Pool {
@@ -82,8 +94,9 @@ pub struct Worker {
     /// Like `tls_clients`, for the preface of HTTP/2 (RFC 9113 section 3.4).
     pub http2_clients: LogThrottle,
     pub(crate) stopping: Cell<bool>,
-    /// Notified when `stopping` is set.
-    stop: Notify,
+    pub(crate) listening: Cell<Listening>,
+    /// Notified when `stopping` or `listening` is set.
+    pub(crate) stop: Notify,
     /// Request and byte counts of the last seconds.
     pub paces: RefCell<Paces>,
     pub(crate) lateness: RefCell<Lateness>,
@@ -110,6 +123,7 @@ impl Worker {
             tls_clients: LogThrottle::default(),
             http2_clients: LogThrottle::default(),
             stopping: Cell::new(false),
+            listening: Cell::default(),
             stop: Notify::new(),
             paces: RefCell::default(),
             lateness: RefCell::default(),
@@ -230,6 +244,19 @@ impl Worker {
         while !self.stopping.get() {
             self.stop.notified().await;
         }
+    }
+
+    /// Resolves when the worker stops, or accepts no connections for now.
+    pub(crate) async fn stops_accepting(&self) {
+        while !self.stopping.get() && self.listening.get() == Listening::Accepts {
+            self.stop.notified().await;
+        }
+    }
+
+    /// Sets the use of the listeners.
+    pub(crate) fn set_listening(&self, listening: Listening) {
+        self.listening.set(listening);
+        self.stop.notify_waiters();
     }
 
     /// Resolves when the worker's stop requires a tunnel to end.

@@ -182,7 +182,8 @@ fn run_flags(cli: &Cli) -> Result<(), CommandFailure> {
                 .into(),
         ));
     }
-    match cli.goes_to_background() {
+    // A process that takes over is in the background already, if the one before is.
+    match cli.goes_to_background() && !lighty_server::takes_over() {
         true => start_in_background(cli),
         false => start(cli, load_with_sources(cli)?),
     }

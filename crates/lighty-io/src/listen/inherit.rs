@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
-use super::{BindSpec, BoundSocket, SocketOrigin, local_inet};
+use super::{BindOptions, BindSpec, BoundSocket, SocketOrigin, local_inet};
 
 /// sd_listen_fds(3): the first descriptor passed.
 const LISTEN_FDS_START: RawFd = 3;
@@ -87,6 +87,36 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     }
 }
 
+impl BoundSocket {
+    /// A socket that the server before this one listened on.
+    ///
+    /// # Errors
+    /// It is not a listening stream socket.
+    pub fn handed(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::from(descriptor);
+        let address = check(&socket)?;
+        Ok(BoundSocket { socket, address, origin: SocketOrigin::Inherited })
+    }
+
+    /// Makes this process the owner of a handed socket, with these options as far as they can
+    /// change.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn owned(self, options: &BindOptions) -> io::Result<Self> {
+        // On a listening socket, changes the length of its queue only.
+        self.socket.listen(options.backlog)?;
+        // An orderly stop of the last process may have left its filter.
+        let _ = self.socket.detach_filter();
+        Ok(BoundSocket { origin: SocketOrigin::Bound(options.clone()), ..self })
+    }
+
+    /// True if another process owns the socket, such as the service manager.
+    pub fn is_inherited(&self) -> bool {
+        matches!(self.origin, SocketOrigin::Inherited)
+    }
+}
+
 pub(super) fn check(socket: &Socket) -> io::Result<BindSpec> {
     let invalid = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why.to_owned()));
     if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
@@ -109,7 +139,6 @@ pub(super) fn check(socket: &Socket) -> io::Result<BindSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listen::BindOptions;
     use std::os::fd::IntoRawFd;
 
     fn passed(pairs: &[(&str, &str)]) -> io::Result<Vec<(RawFd, Option<String>)>> {

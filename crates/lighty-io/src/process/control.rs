@@ -2,10 +2,12 @@
 //! gets a reply with its outcome. The main thread serves it, never a worker.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,11 +43,16 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct ControlSocket {
     /// Accepts callers, also while [`next`](Self::next) is not awaited.
-    accepting: JoinHandle<()>,
+    accepting: sync::Mutex<JoinHandle<()>>,
     calls: Mutex<mpsc::Receiver<Caller>>,
+    queue: mpsc::Sender<Caller>,
     path: PathBuf,
     /// Device and inode: another server may have put its own socket there.
     identity: (u64, u64),
+    listening: OwnedFd,
+    is_complete: IsComplete,
+    /// Another process has the socket, and its file.
+    is_left: AtomicBool,
 }
 
 /// A caller that waits for a reply.
@@ -65,6 +72,13 @@ pub struct CallerProcess {
     pub uid: u32,
     /// Its number; 0 if it is in another namespace of processes.
     pub pid: i32,
+}
+
+impl CallerProcess {
+    /// True for root and the server's user, who can do all that the server can.
+    pub fn is_owner(self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
 }
 
 impl ControlSocket {
@@ -103,12 +117,67 @@ impl ControlSocket {
             let _ = std::fs::remove_file(&unnamed);
             return Err(error);
         }
+        let named = Self::over(listener, path, is_complete);
+        named.inspect_err(|_| drop(std::fs::remove_file(path)))
+    }
+
+    /// Continues on the listening socket of the server before this one, which has this path.
+    ///
+    /// # Errors
+    /// It is no socket, or its path is gone.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn handed(descriptor: OwnedFd, path: &Path, is_complete: IsComplete) -> io::Result<Self> {
+        let listener = net::UnixListener::from(descriptor);
+        listener.set_nonblocking(true)?;
+        Self::over(UnixListener::from_std(listener)?, path, is_complete)
+    }
+
+    fn over(listener: UnixListener, path: &Path, is_complete: IsComplete) -> io::Result<Self> {
         let meta = std::fs::symlink_metadata(path)?;
-        let identity = (meta.dev(), meta.ino());
-        let owner = rustix::process::geteuid().as_raw();
         let (queue, calls) = mpsc::channel(1);
-        let accepting = tokio::spawn(accept_calls(listener, owner, is_complete, queue));
-        Ok(Self { accepting, calls: Mutex::new(calls), path: path.to_owned(), identity })
+        let listening = listener.as_fd().try_clone_to_owned()?;
+        let accepting = tokio::spawn(accept_calls(listener, is_complete, queue.clone()));
+        Ok(Self {
+            accepting: sync::Mutex::new(accepting),
+            calls: Mutex::new(calls),
+            queue,
+            path: path.to_owned(),
+            identity: (meta.dev(), meta.ino()),
+            listening,
+            is_complete,
+            is_left: AtomicBool::new(false),
+        })
+    }
+
+    /// Its path, and a descriptor for another process to accept callers on.
+    pub fn listening(&self) -> (&Path, BorrowedFd<'_>) {
+        (&self.path, self.listening.as_fd())
+    }
+
+    /// Leaves callers, and the file, to another process that has the socket. Callers that were
+    /// accepted are still served.
+    pub fn leave(&self) {
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner).abort();
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Accepts callers again after [`leave`](Self::leave).
+    ///
+    /// # Errors
+    /// EMFILE and other errors of the system.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn resume(&self) -> io::Result<()> {
+        let listener = net::UnixListener::from(self.listening.try_clone()?);
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let accepting = tokio::spawn(accept_calls(listener, self.is_complete, self.queue.clone()));
+        *self.accepting.lock().unwrap_or_else(PoisonError::into_inner) = accepting;
+        self.is_left.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The next permitted caller with a complete request. No caller is lost if the future is
@@ -124,10 +193,10 @@ impl ControlSocket {
 /// Reads requests, of several callers at a time; only root and the owner may call.
 async fn accept_calls(
     listener: UnixListener,
-    owner: u32,
     is_complete: IsComplete,
     queue: mpsc::Sender<Caller>,
 ) {
+    let owner = rustix::process::geteuid().as_raw();
     let places = Arc::new(Semaphore::new(CALLERS_MAX));
     loop {
         // The semaphore is never closed.
@@ -162,7 +231,10 @@ async fn read_call(stream: UnixStream, owner: u32, is_complete: IsComplete) -> O
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner).abort();
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         let found = std::fs::symlink_metadata(&self.path);
         if found.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity) {
             // If the directory does not permit it any more, the next start removes the file.

@@ -5,7 +5,8 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -397,7 +398,7 @@ impl PidFile {
     }
 
     fn write(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -417,10 +418,31 @@ impl PidFile {
             let text = format!("a running server holds it, process {}", holder.trim());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
-        file.set_len(0)?;
-        let pid = std::process::id();
-        writeln!(file, "{pid}")?;
-        Ok(PidFile { path: path.to_path_buf(), file, pid })
+        let pid_file = PidFile { path: path.to_path_buf(), file, pid: std::process::id() };
+        pid_file.claim()?;
+        Ok(pid_file)
+    }
+
+    /// The pid file of the server before this one, with its lock. It still contains the id of that
+    /// server.
+    pub fn handed(descriptor: OwnedFd, path: &Path) -> Self {
+        let (path, pid) = (path.to_path_buf(), std::process::id());
+        PidFile { path, file: File::from(descriptor), pid }
+    }
+
+    /// Its path, and a descriptor for another process.
+    pub fn descriptor(&self) -> (&Path, BorrowedFd<'_>) {
+        (&self.path, self.file.as_fd())
+    }
+
+    /// Writes the id of this process.
+    ///
+    /// # Errors
+    /// The system's, such as a full disk.
+    pub fn claim(&self) -> io::Result<()> {
+        let text = format!("{}\n", self.pid);
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)
     }
 
     /// Releases the lock, so that another server may take the file over while this one drains.

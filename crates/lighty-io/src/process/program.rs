@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use crate::process::privileges::Identity;
+use crate::process::{service_manager, succession};
 
 /// A program to start.
 #[derive(Debug)]
@@ -50,9 +51,12 @@ impl Program {
         self.environment.extend(found);
     }
 
-    /// Adds all variables of the server's environment.
+    /// Adds all variables of the server's environment but those that speak of its process.
     pub fn copy_whole_environment(&mut self) {
-        self.environment.extend(std::env::vars_os());
+        let is_ours = |name: &OsString| {
+            name == succession::VARIABLE || service_manager::VARIABLES.iter().any(|own| name == own)
+        };
+        self.environment.extend(std::env::vars_os().filter(|(name, _)| !is_ours(name)));
     }
 }
 

@@ -16,6 +16,7 @@ mod exec;
 mod lines;
 mod output_pipe;
 mod starters;
+pub mod successor;
 #[cfg(test)]
 mod tests;
 

@@ -26,11 +26,14 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const NAME_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
+const SECRET_BYTES: usize = 64;
+/// Bytes of a key between two processes.
+const EXPORT_BYTES: usize = NAME_BYTES + SECRET_BYTES + 16;
 
 #[derive(Clone)]
 struct TicketKey {
     name: [u8; NAME_BYTES],
-    secret: [u8; 64],
+    secret: [u8; SECRET_BYTES],
     /// Times from which it encrypts, and until which it decrypts, in seconds since 1970.
     active_from_s: i64,
     expires_s: i64,
@@ -84,6 +87,35 @@ impl TicketKeys {
         }
         all.keys.truncate(KEYS_MAX);
         Ok(())
+    }
+
+    /// The keys, for another process of this server: for each one its name, its secret and the two
+    /// times, in native byte order.
+    pub fn export(&self) -> Vec<u8> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Vec::with_capacity(all.keys.len() * EXPORT_BYTES);
+        for key in &all.keys {
+            bytes.extend_from_slice(&key.name);
+            bytes.extend_from_slice(&key.secret);
+            bytes.extend_from_slice(&key.active_from_s.to_ne_bytes());
+            bytes.extend_from_slice(&key.expires_s.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Takes the keys of the process before this one. Skips what is not whole.
+    pub fn import(&self, bytes: &[u8]) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for key in bytes.chunks_exact(EXPORT_BYTES).take(KEYS_MAX) {
+            let (mut name, mut secret) = ([0; NAME_BYTES], [0; SECRET_BYTES]);
+            let (mut from, mut until) = ([0; 8], [0; 8]);
+            name.copy_from_slice(&key[..NAME_BYTES]);
+            secret.copy_from_slice(&key[NAME_BYTES..EXPORT_BYTES - 16]);
+            from.copy_from_slice(&key[EXPORT_BYTES - 16..EXPORT_BYTES - 8]);
+            until.copy_from_slice(&key[EXPORT_BYTES - 8..]);
+            let (active_from_s, expires_s) = (i64::from_ne_bytes(from), i64::from_ne_bytes(until));
+            all.keys.push(TicketKey { name, secret, active_from_s, expires_s });
+        }
     }
 
     /// Tickets for connections of one policy. Tickets of other policies are not accepted, because a

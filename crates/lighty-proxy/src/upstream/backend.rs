@@ -13,6 +13,7 @@ use crate::connect::listen_queue::ListenQueue;
 use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
 use crate::upstream::health::passive::Health;
 use crate::upstream::operator::{OperatorState, Orders};
+use crate::upstream::remembered::{Histories, RememberedBackend};
 use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol, SpawnSpec};
 
 /// Unique within the process.
@@ -45,6 +46,8 @@ pub(crate) struct BackendKey {
 #[derive(Default)]
 pub(crate) struct Backends {
     known: Mutex<HashMap<BackendKey, Weak<Backend>, foldhash::fast::RandomState>>,
+    /// Histories from the process before this one.
+    pub(crate) histories: Histories,
     /// Certificates for verifying backends with TLS.
     pub(crate) materials: Arc<CurrentMaterials>,
 }
@@ -189,6 +192,29 @@ impl Backend {
     /// Counts an attempt that failed by its fault, whether or not that affects its health.
     pub(crate) fn count_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns its history, without its names.
+    pub(crate) fn remember(&self, now_ms: u64) -> RememberedBackend {
+        RememberedBackend {
+            orders: self.orders.remember(),
+            health: self.health.remember(now_ms),
+            first_byte_us: self.first_byte_us(),
+            requests: self.requests.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            last_failure: self.last_failure().map(|why| (*why).to_owned()),
+            ..RememberedBackend::default()
+        }
+    }
+
+    /// Continues the history of a backend of the process before this one.
+    pub(crate) fn recall(&self, history: &RememberedBackend, now_ms: u64) {
+        self.orders.recall(&history.orders);
+        self.health.recall(&history.health, now_ms);
+        self.first_byte_us.store(history.first_byte_us, Ordering::Relaxed);
+        self.requests.store(history.requests, Ordering::Relaxed);
+        self.failed.store(history.failed, Ordering::Relaxed);
+        self.set_last_error(history.last_failure.as_deref());
     }
 
     /// Records the reason for its failure; `None` after its return.

@@ -12,6 +12,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::upstream::names;
 
 /// Maximum weight of a backend.
@@ -60,7 +62,34 @@ pub(crate) struct Orders {
     weight: AtomicU64,
 }
 
+/// The orders for one backend, for another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RememberedOrders {
+    /// Name of the ordered use.
+    pub state: String,
+    /// The configured weight at the time of the order, and the ordered one.
+    pub weight: Option<(u32, u32)>,
+}
+
 impl Orders {
+    pub(crate) fn remember(&self) -> RememberedOrders {
+        let order = self.weight.load(Ordering::Relaxed);
+        let weight = match (order >> 32, (order & u64::from(u32::MAX)) as u32) {
+            (_, 0) => None,
+            (configured, ordered) => Some((configured as u32, ordered - 1)),
+        };
+        RememberedOrders { state: self.state().name().to_owned(), weight }
+    }
+
+    pub(crate) fn recall(&self, orders: &RememberedOrders) {
+        let state = OperatorState::ALL.into_iter().find(|state| state.name() == orders.state);
+        self.set_state(state.unwrap_or_default());
+        if let Some((configured, ordered)) = orders.weight {
+            self.set_weight(configured, Some(ordered.min(WEIGHT_MAX)));
+        }
+    }
+
     pub(crate) fn state(&self) -> OperatorState {
         let number = usize::from(self.state.load(Ordering::Relaxed));
         OperatorState::ALL.get(number).copied().unwrap_or_default()
@@ -101,6 +130,22 @@ mod tests {
                 orders.set_state(after);
                 assert_eq!(orders.state(), after);
             }
+        }
+    }
+
+    #[test]
+    fn orders_survive_an_upgrade() {
+        for (state, weight) in [
+            (OperatorState::Ready, None),
+            (OperatorState::Draining, Some(0)),
+            (OperatorState::Maintenance, Some(WEIGHT_MAX)),
+        ] {
+            let (before, after) = (Orders::default(), Orders::default());
+            before.set_state(state);
+            before.set_weight(3, weight);
+            after.recall(&before.remember());
+            assert_eq!((after.state(), after.weight(3)), (state, weight.unwrap_or(3)));
+            assert_eq!(after.weight(4), 4);
         }
     }
 

@@ -15,6 +15,7 @@ use lighty_io::tls::Materials;
 use crate::upstream::Upstream;
 use crate::upstream::backend::Backends;
 use crate::upstream::configured::Configured;
+use crate::upstream::remembered::RememberedBackend;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec};
 use crate::upstream::start_error::StartError;
 use crate::upstream::supervisor::{Care, Supervisor};
@@ -86,6 +87,28 @@ impl Registry {
             backends: Arc::default(),
             state: Mutex::default(),
         }
+    }
+
+    /// Returns the histories of all backends of the present configuration.
+    pub fn remember(&self) -> Vec<RememberedBackend> {
+        let now_ms = Clock::start().mono_ms();
+        let mut all = Vec::new();
+        for upstream in self.all() {
+            for address in upstream.addresses().iter() {
+                all.push(RememberedBackend {
+                    upstream: (*upstream.label).to_owned(),
+                    backend: (*address.spec.text).to_owned(),
+                    ..address.remember(now_ms)
+                });
+            }
+        }
+        all
+    }
+
+    /// Gives backends that a configuration will name the histories that they had in the process
+    /// before this one.
+    pub fn recall(&self, histories: Vec<RememberedBackend>) {
+        self.backends.histories.fill(histories);
     }
 
     /// Starts the background tasks: names, health checks, processes. Must be called with the

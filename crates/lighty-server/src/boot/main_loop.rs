@@ -1,22 +1,22 @@
 //! The main thread of a running server: signals, reloads and the stop.
 
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::log_writer::Reopening;
-use lighty_io::process::control::{Caller, ControlSocket};
-use lighty_io::process::privileges::PidFile;
+use lighty_io::process::control::Caller;
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_proxy::upstream::registry::Registry;
 
 use super::{Workers, failed, wall_s};
+use crate::boot::callers::{Beside, Main, next_caller, serve_beside_a_reload};
 use crate::boot::error::BootError;
+use crate::boot::upgrade::{UpgradeEnd, upgrade};
 use crate::control::{self, ControlFault, ControlWork, ControlledServer};
-use crate::reload::Reloader;
 use crate::report::counts;
-use crate::worker::idle::Activity;
 use crate::worker::thread::Command;
 
 /// Time limit for a stopping worker before the process exits without it. A worker that hangs in a
@@ -26,9 +26,6 @@ const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// Time limit for responses in progress after the last listener has died and the process waits to
 /// be restarted.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Callers that wait for the reload behind the present one. More are refused.
-const WAITING_MAX: usize = 16;
 
 /// Interval at which the main thread checks whether an old configuration can be dropped.
 const FORGET_LOOK: Duration = Duration::from_secs(1);
@@ -57,21 +54,15 @@ fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
     counts::panics().iter().for_each(|line| say(Level::Error, line));
 }
 
-/// Event sources of the main thread besides signals.
-pub(super) struct Main<'a> {
-    pub(super) control: Option<&'a ControlSocket>,
-    pub(super) pid_file: Option<&'a PidFile>,
-    pub(super) reloader: &'a mut Reloader,
-    /// Set if the server ends when it has nothing to do.
-    pub(super) activity: Option<Activity>,
+/// Work that a caller or an event leaves to the main loop.
+enum Wish {
+    /// Act as at a signal.
+    Signal(Signal),
+    /// Let another process take this one's place, for the caller.
+    Upgrade(Caller, Option<PathBuf>),
 }
 
 impl Main<'_> {
-    /// Returns the next caller of the control socket; pending forever without one.
-    async fn caller(&self) -> Caller {
-        next_caller(self.control).await
-    }
-
     /// Resolves when the server has been idle for as long as it may, if there is a limit.
     async fn is_idle_too_long(&self) {
         match &self.activity {
@@ -81,7 +72,7 @@ impl Main<'_> {
     }
 
     /// Replies to a caller. A signal that ends the server comes first.
-    async fn respond(&mut self, caller: Caller, signals: &mut Signals) -> Option<Signal> {
+    async fn respond(&mut self, caller: Caller, signals: &mut Signals) -> Option<Wish> {
         let server = ControlledServer::of(self.reloader);
         match control::serve(&server, &caller.request, caller.process).await {
             ControlWork::Respond(reply) => {
@@ -90,9 +81,10 @@ impl Main<'_> {
             }
             ControlWork::Signal(reply, signal) => {
                 caller.reply(&reply).await;
-                Some(signal)
+                Some(Wish::Signal(signal))
             }
-            ControlWork::Reload => self.reload_for(caller, server, signals).await,
+            ControlWork::Reload => self.reload_for(caller, server, signals).await.map(Wish::Signal),
+            ControlWork::Upgrade(binary) => Some(Wish::Upgrade(caller, binary)),
         }
     }
 
@@ -104,10 +96,12 @@ impl Main<'_> {
         server: ControlledServer,
         signals: &mut Signals,
     ) -> Option<Signal> {
-        let control = self.control;
+        let control = self.own.control.as_ref();
         let mut waiting = vec![caller];
         while !waiting.is_empty() {
             let served = std::mem::take(&mut waiting);
+            let own = self.own;
+            let _notice = own.manager.reloading();
             let mut reloading = pin!(self.reloader.reload());
             let (reply, signal) = loop {
                 tokio::select! {
@@ -142,6 +136,8 @@ impl Main<'_> {
 
     /// Reloads. A signal that ends the server comes first.
     async fn reload(&mut self, signals: &mut Signals) -> Option<Signal> {
+        let own = self.own;
+        let _notice = own.manager.reloading();
         tokio::select! {
             biased;
             signal = signals.end() => Some(signal),
@@ -159,43 +155,6 @@ impl Main<'_> {
     }
 }
 
-/// Returns the next caller; pending forever without a socket.
-async fn next_caller(control: Option<&ControlSocket>) -> Caller {
-    match control {
-        Some(control) => control.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// A caller that arrived while a reload was under way.
-enum Beside {
-    /// It has its reply.
-    Served,
-    /// It wants a reload, too.
-    Waits(Caller),
-    /// It ends the server.
-    Ends(Signal),
-}
-
-async fn serve_beside_a_reload(
-    server: &ControlledServer,
-    caller: Caller,
-    waiting: usize,
-) -> Beside {
-    let (reply, beside) = match control::serve(server, &caller.request, caller.process).await {
-        ControlWork::Respond(reply) => (reply, Beside::Served),
-        ControlWork::Reload if waiting < WAITING_MAX => return Beside::Waits(caller),
-        ControlWork::Signal(reply, signal @ (Signal::Stop | Signal::GracefulStop)) => {
-            (reply, Beside::Ends(signal))
-        }
-        ControlWork::Reload | ControlWork::Signal(..) => {
-            (control::refuse(&ControlFault::Busy), Beside::Served)
-        }
-    };
-    caller.reply(&reply).await;
-    beside
-}
-
 /// Serves signals, callers and reloads until the server has ended.
 pub(super) fn wait_for_end(
     main_loop: MainLoop,
@@ -210,13 +169,13 @@ pub(super) fn wait_for_end(
             let met = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
-                    Signal::Reload => main.reload(&mut signals).await,
-                    other => Some(other),
+                    Signal::Reload => main.reload(&mut signals).await.map(Wish::Signal),
+                    other => Some(Wish::Signal(other)),
                 },
                 caller = main.caller() => main.respond(caller, &mut signals).await,
                 () = main.is_idle_too_long() => {
                     say(Level::Notice, "no requests for as long as -i allows");
-                    Some(Signal::GracefulStop)
+                    Some(Wish::Signal(Signal::GracefulStop))
                 }
                 () = main.looks_back() => {
                     main.reloader.forget();
@@ -231,24 +190,58 @@ pub(super) fn wait_for_end(
                     return give_up(running, &main, &mut signals, say, why).await;
                 }
             };
-            let Some(signal) = met else { continue };
-            match signal {
-                Signal::Stop => {
-                    stop(running, Command::Stop);
-                    return Ok(());
-                }
-                Signal::GracefulStop => {
-                    say(Level::Notice, "graceful stop: waiting for responses under way");
-                    let patience = main.reloader.graceful_patience();
-                    graceful(running, &main, patience, &mut signals, say).await;
-                    return Ok(());
-                }
-                Signal::ReopenLogs => reopen_logs(running, &main),
-                Signal::Report => report_counters(running, &main, say),
-                Signal::Reload => {}
+            let Some(wish) = met else { continue };
+            if obey(wish, running, &mut main, &mut signals, say).await {
+                return Ok(());
             }
         }
     })
+}
+
+/// Performs a wish. Returns true once the server has ended.
+async fn obey(
+    wish: Wish,
+    running: &mut Workers,
+    main: &mut Main<'_>,
+    signals: &mut Signals,
+    say: &dyn Fn(Level, &str),
+) -> bool {
+    let mut successor = None;
+    let signal = match wish {
+        Wish::Signal(signal) => signal,
+        Wish::Upgrade(caller, binary) => {
+            match upgrade(running, main, signals, (caller, binary), say).await {
+                UpgradeEnd::Stays => return false,
+                UpgradeEnd::Stops(signal) => signal,
+                UpgradeEnd::Leaves(other) => {
+                    successor = Some(other);
+                    Signal::GracefulStop
+                }
+            }
+        }
+    };
+    match signal {
+        Signal::Stop => {
+            main.own.manager.stopping();
+            stop(running, Command::Stop);
+        }
+        Signal::GracefulStop => {
+            let patience = main.reloader.graceful_patience();
+            let command = if successor.is_some() { Command::Leave } else { Command::Drain };
+            if successor.is_some() {
+                main.reloader.service.stop();
+            } else {
+                main.own.manager.stopping();
+                say(Level::Notice, "graceful stop: waiting for responses under way");
+            }
+            graceful(running, main, command, patience, signals, say).await;
+        }
+        Signal::ReopenLogs => reopen_logs(running, main),
+        Signal::Report => report_counters(running, main, say),
+        Signal::Reload => {}
+    }
+    drop(successor);
+    matches!(signal, Signal::Stop | Signal::GracefulStop)
 }
 
 /// Logs the counters of the upstreams, and has the workers log theirs.
@@ -284,7 +277,7 @@ async fn give_up(
 ) -> Result<(), BootError> {
     say(Level::Error, &format!("{why}: stopping"));
     let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
-    graceful(running, main, patience, signals, say).await;
+    graceful(running, main, Command::Drain, patience, signals, say).await;
     Err(BootError::GivenUp(why))
 }
 
@@ -313,20 +306,22 @@ fn stop(running: &Workers, command: Command) {
     }
 }
 
-/// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
+/// Has all workers drain, by `Drain` or `Leave`. Waits until they have, `patience` runs out, or a
+/// second signal forces the stop.
 async fn graceful(
     running: &mut Workers,
     main: &Main<'_>,
+    command: Command,
     patience: Duration,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
 ) {
     // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
-    if let Some(pid_file) = main.pid_file {
+    if let Some(pid_file) = main.own.pid_file.as_ref().filter(|_| command == Command::Drain) {
         pid_file.release();
     }
-    running.orders.send_modify(|order| order.command = Command::Drain);
+    running.orders.send_modify(|order| order.command = command);
     let deadline = Deadline::after(patience);
     let mut left = running.workers;
     loop {

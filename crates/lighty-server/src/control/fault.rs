@@ -31,9 +31,15 @@ pub(crate) enum ControlFault {
     Weight { max: u32 },
     #[error("{0}")]
     Reload(String),
+    #[error("{0}")]
+    Upgrade(String),
+    #[error("--binary takes the absolute path of a program")]
+    RelativeBinary,
+    #[error("only root and the user of the server may name another program")]
+    ForeignBinary,
     #[error("the server is stopping")]
     Stopping,
-    #[error("a reload is under way: try again")]
+    #[error("a reload or an upgrade is under way: try again")]
     Busy,
 }
 
@@ -46,9 +52,10 @@ impl ControlFault {
             Self::Chunked => Status::LENGTH_REQUIRED,
             Self::Method | Self::WrongMethod { .. } => Status::METHOD_NOT_ALLOWED,
             Self::MediaType => Status::UNSUPPORTED_MEDIA_TYPE,
-            Self::Origin => Status::FORBIDDEN,
+            Self::RelativeBinary => Status::BAD_REQUEST,
+            Self::Origin | Self::ForeignBinary => Status::FORBIDDEN,
             Self::Path(_) | Self::NoBackend(_) => Status::NOT_FOUND,
-            Self::Ambiguous { .. } | Self::Reload(_) => Status::CONFLICT,
+            Self::Ambiguous { .. } | Self::Reload(_) | Self::Upgrade(_) => Status::CONFLICT,
             Self::Stopping | Self::Busy => Status::SERVICE_UNAVAILABLE,
         }
     }

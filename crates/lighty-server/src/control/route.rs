@@ -37,6 +37,7 @@ pub(super) enum Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Reload,
+    Upgrade,
     ReopenLogs,
     Stop,
     Backend(BackendChange),
@@ -63,6 +64,11 @@ pub const ROUTES: &[Route] = &[
     ),
     query("/certificates", "certificates and their expiry", Query::Certificates),
     change("/reload", "read the configuration again; wait for the outcome", Change::Reload),
+    change(
+        "/upgrade",
+        "let a new process take this one's place; with {\"binary\": PATH}: of another program",
+        Change::Upgrade,
+    ),
     change("/reopen-logs", "open the log files again", Change::ReopenLogs),
     change("/stop", "stop gracefully; with {\"now\": true}: at once", Change::Stop),
     backend("/backends/ready", "use a backend as configured", BackendChange::Ready),

@@ -13,10 +13,10 @@ use tokio::time::{Sleep, sleep};
 use crate::conn::Conn;
 use crate::conn::presence::Presence;
 use crate::listen::info::ListenerInfo;
-use crate::listen::live::ListenerGuard;
+use crate::listen::live::{ListenerGuard, LiveSocket};
 use crate::listen::recovery::ListenerRecovery;
-use crate::worker::Worker;
 use crate::worker::conn_table::wait_s;
+use crate::worker::{Listening, Worker};
 
 /// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
@@ -40,7 +40,8 @@ impl Worker {
     ) {
         let (mut listener, mut in_vain) = (Some(listener), 0);
         loop {
-            let accepting = self.accept_until_the_end(&mut listener, &listener_info, &mut in_vain);
+            let accepting =
+                self.accept_until_the_end(&mut listener, &listener_info, &guard, &mut in_vain);
             let Err(panicked) = panics::catch(accepting).await else { break };
             in_vain += 1;
             if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
@@ -59,12 +60,15 @@ impl Worker {
         self: &Rc<Self>,
         listening: &mut Option<Listener>,
         listener_info: &Rc<ListenerInfo>,
+        guard: &ListenerGuard,
         in_vain: &mut u32,
     ) {
         let mut end = None;
         let mut recovery = ListenerRecovery::default();
         while let Some(listener) = listening {
-            let Some(accepted) = self.next_connection(listener, &mut end).await else { break };
+            let next = self
+                .next_connection(listener, &mut end, || guard.is_handed_over(&listener_info.name));
+            let Some(accepted) = next.await else { break };
             match accepted {
                 Ok((stream, peer)) => {
                     recovery.start_anew();
@@ -77,7 +81,14 @@ impl Worker {
                 Err(AcceptError::Broken(_)) if self.stopping.get() => break,
                 Err(AcceptError::Broken(error)) => {
                     if let Some(broken) = listening.take() {
-                        *listening = recovery.mend(self, &listener_info.name, broken, &error).await;
+                        guard.release_socket();
+                        let name = &listener_info.name;
+                        *listening = recovery.mend(self, name, broken, &error).await;
+                        let live = listening.as_ref().map(|mended| LiveSocket::of(name, mended));
+                        // Without descriptors, an upgrade binds it again.
+                        if let Some(Ok(live)) = live {
+                            guard.keep(live);
+                        }
                     }
                 }
             }
@@ -85,16 +96,28 @@ impl Worker {
     }
 
     /// Returns the next connection; `None` once the worker stops and the listen backlog is empty.
+    /// As long as listeners are held, connections are left to the other process that has the
+    /// sockets.
     async fn next_connection(
         &self,
         listener: &mut Listener,
         end: &mut Option<Pin<Box<Sleep>>>,
+        is_handed_over: impl Fn() -> bool,
     ) -> Option<Result<(Stream, Peer), AcceptError>> {
         if end.is_none() {
-            tokio::select! {
-                biased;
-                () = self.stops() => {}
-                accepted = listener.accept() => return Some(accepted),
+            while !self.stopping.get() {
+                if self.listening.get() == Listening::Held {
+                    self.stop.notified().await;
+                    continue;
+                }
+                tokio::select! {
+                    biased;
+                    () = self.stops_accepting() => {}
+                    accepted = listener.accept() => return Some(accepted),
+                }
+            }
+            if self.listening.get() == Listening::Left && is_handed_over() {
+                return None;
             }
             listener.refuse_new();
         }

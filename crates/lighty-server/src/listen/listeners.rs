@@ -13,6 +13,7 @@ use lighty_io::listen::{
 };
 
 use crate::boot::error::BootError;
+use crate::listen::handed::{HandedSocket, HandedSockets};
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) struct Bound {
     pub name: String,
     /// The bound address, with the port the kernel chose.
     pub address: BindSpec,
-    /// A socket for each worker.
+    /// A socket for each worker, or more, if the server before this one had more workers.
     pub sockets: Vec<BoundSocket>,
     /// Removes a unix socket's file at the end.
     pub file: Option<lighty_io::listen::SocketFile>,
@@ -141,29 +142,31 @@ fn family(use_ipv6: bool) -> PreferredFamily {
     if use_ipv6 { PreferredFamily::V6 } else { PreferredFamily::V4 }
 }
 
-/// Binds every configured address for `workers` workers. An inherited socket replaces the same
-/// address or, if none matches and there is only one, the main listener.
+/// Binds every configured address for `workers` workers. Sockets of the server before this one come
+/// first. An inherited socket replaces the same address or, if none matches and there is only one,
+/// the main listener.
 pub(crate) fn bind(
     config: &Config<Settings>,
     wanted: Vec<Wanted>,
     mut inherited: Vec<Inherited>,
+    mut handed: HandedSockets,
     workers: usize,
 ) -> std::io::Result<Vec<Bound>> {
     let stand_in =
         inherited.len() == 1 && wanted.iter().all(|want| fitting(&inherited, want).is_none());
     let mut all = Vec::new();
+    handed.keep_for(wanted.iter().map(|want| &want.spec));
     for (index, want) in wanted.into_iter().enumerate() {
         let passed = match fitting(&inherited, &want) {
             Some(at) => Some(inherited.remove(at)),
             None if stand_in && index == 0 => inherited.pop(),
             None => None,
         };
-        let mut bound = match passed {
-            Some(passed) => share(want.name, passed.socket, workers)?,
-            None => {
-                let options = options(&at(config, &want.name), workers);
-                bind_one(want, &options, workers)?
-            }
+        let options = options(&at(config, &want.name), workers);
+        let mut bound = match (handed.take(&want.spec), passed) {
+            (Some(sockets), _) => spread(want.name, sockets, &options, workers)?,
+            (None, Some(passed)) => share(want.name, passed.socket, workers)?,
+            (None, None) => bind_one(want, &options, workers)?,
         };
         if index == 0 {
             // Conditions name other listeners by the configured port; no condition names this one.
@@ -273,6 +276,40 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
     Ok(Bound { name, address, sockets, file: None })
 }
 
+/// Makes a listener of the sockets of one address: at least one for each worker. All of them have
+/// to be accepted on, because the kernel spreads connections over the sockets of a port.
+fn spread(
+    name: String,
+    sockets: Vec<HandedSocket>,
+    options: &BindOptions,
+    workers: usize,
+) -> std::io::Result<Bound> {
+    let mut own = Vec::new();
+    for socket in sockets {
+        own.push(socket.into_socket(options)?);
+    }
+    let Some(first) = own.first() else { return Err(std::io::ErrorKind::NotFound.into()) };
+    let (address, is_inherited) = (first.address().clone(), first.is_inherited());
+    let file = first.socket_file().filter(|_| !is_inherited);
+    let is_shared = is_inherited || !matches!(address, BindSpec::Inet(_));
+    while own.len() < workers && !is_shared {
+        // Refused if the last server had one worker, and dropped the privilege for the port.
+        match BoundSocket::bind(&address, options) {
+            Ok(socket) => own.push(socket),
+            Err(_) => break,
+        }
+    }
+    if own.len() == 1
+        && let Some(only) = own.pop()
+    {
+        return share(name, only, workers).map(|bound| Bound { file, ..bound });
+    }
+    for more in own.len()..workers {
+        own.push(own[more % own.len()].try_clone()?);
+    }
+    Ok(Bound { name, address, sockets: own, file })
+}
+
 /// Address of the main listener, and whether it speaks TLS; none for a Unix socket. `speaks_tls` is
 /// asked with the listener's name.
 pub(crate) fn main_address(
@@ -352,5 +389,33 @@ mod tests {
         let address: SocketAddr = "[::]:80".parse().expect("an address");
         assert_eq!(browser_url(address, false, None), "http://[::1]/");
         assert_eq!(browser_url(address, true, Some("a.example")), "https://a.example:80/");
+    }
+
+    /// So many sockets of one address, as another process would hand them over.
+    fn handed(count: usize) -> (BindSpec, Vec<HandedSocket>) {
+        let options = BindOptions { reuse_port: true, ..BindOptions::default() };
+        let any: BindSpec = "127.0.0.1:0".parse().expect("an address");
+        let first = BoundSocket::bind(&any, &options).expect("bound");
+        let address = first.address().clone();
+        let mut all = vec![first];
+        while all.len() < count {
+            all.push(BoundSocket::bind(&address, &options).expect("bound"));
+        }
+        let pass = |one: BoundSocket| {
+            HandedSocket::new(one.duplicate().expect("a descriptor"), false).expect("a socket")
+        };
+        (address, all.into_iter().map(pass).collect())
+    }
+
+    #[test]
+    fn no_socket_is_left_without_a_worker_and_no_worker_without_a_socket() {
+        for (sockets, workers, expected) in [(1, 1, 1), (4, 1, 4), (4, 3, 4), (2, 4, 4), (1, 3, 3)]
+        {
+            let (address, all) = handed(sockets);
+            let shared = BindOptions { reuse_port: true, ..BindOptions::default() };
+            let bound = spread("a".to_owned(), all, &shared, workers).expect("a listener");
+            assert_eq!((bound.sockets.len(), &bound.address), (expected, &address));
+            assert!(bound.sockets.iter().all(|socket| !socket.is_inherited()));
+        }
     }
 }

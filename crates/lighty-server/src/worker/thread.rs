@@ -25,20 +25,24 @@ use tokio::sync::watch;
 use crate::boot::error::BootError;
 use crate::listen::info::ListenerInfo;
 use crate::listen::listeners;
-use crate::listen::live::LiveListeners;
+use crate::listen::live::{LiveListeners, LiveSocket};
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::report;
 use crate::report::counts;
 use crate::tls;
 use crate::worker::idle::Activity;
-use crate::worker::{TcpProxy, Worker};
+use crate::worker::{Listening, TcpProxy, Worker};
 
 /// Order of the main thread to the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     #[default]
     Serve,
+    /// Serve open connections, and leave new ones to another process that has the listeners.
+    Hold,
+    /// Like `Drain`, but the listeners belong to another process now.
+    Leave,
     /// Accept nothing new; exit after the last response.
     Drain,
     /// Exit now.
@@ -145,9 +149,13 @@ async fn obey(setup: &mut Setup, started: Started) {
     let mut followed = Order::default();
     loop {
         match follow(setup, &worker, &mut followed) {
-            Command::Serve => {}
+            Command::Serve => worker.set_listening(Listening::Accepts),
+            Command::Hold => worker.set_listening(Listening::Held),
             Command::Stop => return,
-            Command::Drain => {
+            command @ (Command::Drain | Command::Leave) => {
+                if command == Command::Leave {
+                    worker.set_listening(Listening::Left);
+                }
                 worker.stop();
                 let mut draining = pin!(drain(&worker, started.accepting));
                 loop {
@@ -271,13 +279,14 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
             BindSpec::Inet(address) => address.port(),
             BindSpec::Unix(_) => 0,
         };
-        let listener =
-            socket.into_listener().map_err(|error| BootError::Step(name.to_string(), error))?;
+        let failed = |error| BootError::Step(name.to_string(), error);
+        let listener = socket.into_listener().map_err(failed)?;
+        let live = LiveSocket::of(&name, &listener).map_err(failed)?;
         let raw = tcp_proxy(&plan.config, &worker, &proxy, &name);
         let speaks_tls = tls::is_spoken_at(&plan.config, &name);
         let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
         listeners.push(Rc::clone(&listener_info));
-        let guard = setup.live_listeners.guard();
+        let guard = setup.live_listeners.guard(Some(live));
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
             listener,
             listener_info,

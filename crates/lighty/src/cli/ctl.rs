@@ -27,6 +27,12 @@ pub(crate) enum Ctl {
     Certificates,
     /// Read the configuration again, and wait for the outcome
     Reload,
+    /// Let a new process take the server's place, without losing a connection; wait for the outcome
+    Upgrade {
+        /// Absolute path of another program; without it, the one that the server was started by
+        #[arg(long, value_name = "PATH")]
+        binary: Option<PathBuf>,
+    },
     /// Open the log files again
     ReopenLogs,
     /// Stop gracefully
@@ -93,6 +99,7 @@ impl Ctl {
             Self::Connections => Verb::Query("/connections"),
             Self::Certificates => Verb::Query("/certificates"),
             Self::Reload => Verb::Change("/reload"),
+            Self::Upgrade { binary } => Verb::Upgrade { binary: binary.clone() },
             Self::ReopenLogs => Verb::Change("/reopen-logs"),
             Self::Stop { now } => Verb::Stop { now: *now },
             Self::Ready(named) => named.verb("/backends/ready", None, None),

@@ -308,6 +308,7 @@ const CLOCK_READERS: &[&str] = &[
     "crates/lighty-io/src/simulated.rs",
     "crates/lighty-io/src/clock/ticks.rs",
     "crates/lighty-core/src/machine/status_board.rs",
+    "crates/lighty-io/src/process/service_manager.rs",
 ];
 
 const CLOCK_READS: &[&str] = &[
@@ -440,6 +441,7 @@ const WRITERS: &[(&str, &[&str])] = &[
     ("crates/lighty-modules/src/tracing/exporter.rs", &["try_send"]),
     ("crates/lighty-modules/src/cgi/talk.rs", &["poll_write"]),
     ("crates/lighty-proxy/src/upstream/supervisor/process.rs", &["duplicate"]),
+    ("crates/lighty-server/src/listen/live.rs", &["duplicate"]),
 ];
 
 fn socket_writes(source: &Source) -> Vec<Violation> {

@@ -268,7 +268,7 @@ fn reload_that_hangs_keeps_nobody_waiting() {
         assert_eq!(json(&server, "status")["generation"], 0);
         let waiting = scope.spawn(reload);
         let (status, _, err) = ctl(&server, &["reopen-logs"]);
-        assert!(status == 1 && err.contains("a reload is under way"), "{err}");
+        assert!(status == 1 && err.contains("a reload or an upgrade is under way"), "{err}");
         done(&server, &["stop", "--now"]);
         for call in [reloading, waiting] {
             let (status, _, err) = call.join().expect("no panic");

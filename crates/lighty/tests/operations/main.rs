@@ -24,3 +24,4 @@ mod status;
 mod timings;
 mod top;
 mod tracing;
+mod upgrade;

@@ -71,6 +71,17 @@ fn keep_alive() -> Vec<Directive> {
              `server.graceful-shutdown-timeout` of `server.feature-flags` says.",
         )
         .example("server.tunnel-stop-timeout = 60"),
+        Directive::int("server.upgrade-timeout", 1..=3_600, |s, v| {
+            s.server.upgrade_timeout_s = seconds(v);
+        })
+        .scope(Scope::Server)
+        .default("30")
+        .since("lighty 0.1")
+        .doc(
+            "Seconds that the new process of `lighty ctl upgrade` may take to become ready. One \
+             that is not ready by then is ended, and the old process goes on serving.",
+        )
+        .example("server.upgrade-timeout = 120"),
     ]
 }
 

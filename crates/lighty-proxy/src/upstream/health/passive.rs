@@ -12,6 +12,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::active::{CheckVerdict, Tally};
 use crate::upstream::spec::HealthSpec;
 
@@ -98,7 +100,66 @@ enum HealthStanding {
     },
 }
 
+/// The health of a backend, for another process. Times are relative.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RememberedHealth {
+    /// It has worked.
+    pub has_worked: bool,
+    /// Failures in a row while up.
+    pub fails: u32,
+    /// Number of times in a row that it was disabled.
+    pub disabled: u32,
+    /// Milliseconds since its first failure since the last success.
+    pub failing_ms: Option<u64>,
+    /// Milliseconds for which it stays disabled.
+    pub down_ms: Option<u64>,
+    /// Active checks have taken it out.
+    pub is_checked_out: bool,
+}
+
 impl Health {
+    /// Returns what another process needs to know of it.
+    pub(crate) fn remember(&self, now_ms: u64) -> RememberedHealth {
+        let (record, _) = &*self.lock();
+        let down_ms = match record.standing {
+            HealthStanding::Down { until_ms, .. } | HealthStanding::Probed { until_ms, .. } => {
+                Some(until_ms.saturating_sub(now_ms))
+            }
+            HealthStanding::Up | HealthStanding::CheckedOut { .. } => None,
+        };
+        RememberedHealth {
+            has_worked: record.has_worked,
+            fails: record.fails,
+            disabled: record.disabled,
+            failing_ms: record.failing_since_ms.map(|since| now_ms.saturating_sub(since)),
+            down_ms,
+            is_checked_out: matches!(record.standing, HealthStanding::CheckedOut { .. }),
+        }
+    }
+
+    /// Continues with the health of the process before this one. An address that checks have taken
+    /// out stays out until a check succeeds, if there are checks still.
+    pub(crate) fn recall(&self, health: &RememberedHealth, now_ms: u64) {
+        self.change(|record, _| {
+            record.has_worked = health.has_worked;
+            record.disabled = health.disabled;
+            let failing = health.failing_ms.map(|ms| now_ms.saturating_sub(ms));
+            record.standing = match health.down_ms {
+                _ if health.is_checked_out && record.checks.is_some() => {
+                    HealthStanding::CheckedOut { next_check_ms: now_ms }
+                }
+                Some(ms) => {
+                    HealthStanding::Down { since_ms: now_ms, until_ms: now_ms.saturating_add(ms) }
+                }
+                None => HealthStanding::Up,
+            };
+            let is_up = matches!(record.standing, HealthStanding::Up);
+            record.failing_since_ms = failing.or((!is_up).then_some(now_ms));
+            record.fails = if record.failing_since_ms.is_some() { health.fails } else { 0 };
+        });
+    }
+
     /// Creates the health of a new address: it is up until it fails.
     pub fn new(spec: &HealthSpec) -> Self {
         let limits = HealthLimits::of(spec);

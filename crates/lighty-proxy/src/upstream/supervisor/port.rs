@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::process::predecessor;
 
 /// A port and its listening sockets, in the kernel's order.
 pub(super) struct Port {
@@ -34,7 +35,9 @@ impl Port {
         backlog: i32,
     ) -> io::Result<(BoundSocket, Rc<PortShare>)> {
         // With a shared port, bind would succeed beside another server, too.
-        BoundSocket::refuse_taken(address, &BindOptions::default())?;
+        if !predecessor::is_beside_us() {
+            BoundSocket::refuse_taken(address, &BindOptions::default())?;
+        }
         let port = Self { sockets: RefCell::default(), current: Cell::new(0), next: Cell::new(0) };
         Rc::new(port).add(address, backlog)
     }

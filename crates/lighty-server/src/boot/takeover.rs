@@ -1,0 +1,127 @@
+//! The new process's end of an upgrade (`succession`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use lighty_core::log::Level;
+use lighty_io::process::control::ControlSocket;
+use lighty_io::process::predecessor::{self, Predecessor};
+use lighty_io::process::privileges::PidFile;
+use lighty_io::tls::TicketKeys;
+use lighty_proxy::upstream::registry::Registry;
+use lighty_proxy::upstream::remembered::RememberedBackend;
+
+use super::Workers;
+use crate::boot::error::BootError;
+use crate::listen::handed::{HandedSocket, HandedSockets};
+use crate::succession::{Handover, SuccessionStep, VERSION};
+use crate::worker::thread::Command;
+
+/// Everything that the old process has handed over, while this process starts.
+pub(super) struct Takeover {
+    predecessor: Predecessor,
+    stderr: OwnedFd,
+    listeners: Vec<HandedSocket>,
+    pid_file: Option<(String, OwnedFd)>,
+    control: Option<(String, OwnedFd)>,
+    ticket_keys: Vec<u8>,
+    backends: Vec<RememberedBackend>,
+}
+
+impl Takeover {
+    /// Receives what the old process hands over. `None` if no old process has started this one.
+    ///
+    /// # Errors
+    /// The link to it is broken, or it speaks another version.
+    pub(super) fn begin() -> Result<Option<Self>, BootError> {
+        let failed = |error| BootError::Step("taking over".to_owned(), error);
+        let Some(mut predecessor) = Predecessor::take().map_err(failed)? else { return Ok(None) };
+        let frame = predecessor.receive().map_err(failed)?;
+        let malformed = |what: &str| failed(io::Error::other(what.to_owned()));
+        let handover: Handover =
+            serde_json::from_slice(&frame.text).map_err(|error| malformed(&error.to_string()))?;
+        if handover.version != VERSION {
+            let (theirs, text) = (handover.version, "restart the server instead");
+            let text = format!("the old process speaks version {theirs}, not {VERSION}: {text}");
+            return Err(malformed(&text));
+        }
+        let mut descriptors = frame.descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(|| malformed("descriptors are missing"));
+        let stderr = next()?;
+        let mut listeners = Vec::new();
+        for listener in handover.listeners {
+            let socket = HandedSocket::new(next()?, listener.is_inherited);
+            listeners.push(socket.map_err(|error| BootError::Step(listener.name, error))?);
+        }
+        let pid_file = handover.pid_file.map(|path| Ok::<_, BootError>((path, next()?)));
+        let pid_file = pid_file.transpose()?;
+        let control = handover.control.map(|path| Ok::<_, BootError>((path, next()?)));
+        let control = control.transpose()?;
+        let Handover { ticket_keys, backends, .. } = handover;
+        Ok(Some(Self { predecessor, stderr, listeners, pid_file, control, ticket_keys, backends }))
+    }
+
+    /// The sockets of the old process's listeners.
+    pub(super) fn listeners(&mut self) -> HandedSockets {
+        HandedSockets::new(std::mem::take(&mut self.listeners))
+    }
+
+    /// The pid file, if it is the old process's, which may lie where this process may not create
+    /// one.
+    pub(super) fn pid_file(&mut self, path: &str) -> Option<PidFile> {
+        let (_, descriptor) = self.pid_file.take_if(|(theirs, _)| theirs == path)?;
+        Some(PidFile::handed(descriptor, Path::new(path)))
+    }
+
+    /// The control socket, if it has this path.
+    pub(super) fn control(&mut self, path: &Path) -> Option<io::Result<ControlSocket>> {
+        let (_, descriptor) = self.control.take_if(|(theirs, _)| Path::new(theirs) == path)?;
+        Some(ControlSocket::handed(descriptor, path, crate::control::is_complete))
+    }
+
+    /// Continues the state of the old process.
+    pub(super) fn recall(&mut self, upstreams: &Registry, tickets: &TicketKeys) {
+        upstreams.recall(std::mem::take(&mut self.backends));
+        tickets.import(&std::mem::take(&mut self.ticket_keys));
+    }
+
+    /// Takes over: waits until the old process accepts nothing more, then has the workers begin. If
+    /// the old process ends meanwhile, there is all the more reason to serve.
+    pub(super) fn finish(
+        mut self,
+        workers: &Workers,
+        pid_file: Option<&PidFile>,
+        say: &dyn Fn(Level, &str),
+    ) {
+        let sockets = workers.live_listeners.sockets();
+        let listeners = sockets.iter().map(|socket| socket.name.clone()).collect();
+        let agreed = self.send(&SuccessionStep::Ready { listeners }).and_then(|()| self.go());
+        workers.orders.send_modify(|order| order.command = Command::Serve);
+        if let Err(error) = predecessor::adopt_stderr(&self.stderr) {
+            say(Level::Warning, &format!("standard error output is lost: {error}"));
+        }
+        if let Some(Err(error)) = pid_file.map(PidFile::claim) {
+            say(Level::Error, &format!("server.pid-file: {error}"));
+        }
+        match agreed.and_then(|()| self.send(&SuccessionStep::Serving)) {
+            Ok(()) => say(Level::Notice, "this process has taken over"),
+            Err(error) => {
+                let text = format!("this process serves; the old one has ended early: {error}");
+                say(Level::Warning, &text);
+            }
+        }
+    }
+
+    fn send(&mut self, step: &SuccessionStep) -> io::Result<()> {
+        self.predecessor.send(&serde_json::to_vec(step).map_err(io::Error::other)?)
+    }
+
+    fn go(&mut self) -> io::Result<()> {
+        let frame = self.predecessor.receive()?;
+        match serde_json::from_slice(&frame.text) {
+            Ok(SuccessionStep::Go) => Ok(()),
+            _ => Err(io::Error::other("a message out of order")),
+        }
+    }
+}

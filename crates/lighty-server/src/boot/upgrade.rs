@@ -1,0 +1,261 @@
+//! The old process's end of an upgrade (`succession`).
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+
+use lighty_core::log::Level;
+use lighty_io::process::control::Caller;
+use lighty_io::process::signals::{Signal, Signals};
+use lighty_io::process::spawn::Exit;
+use lighty_io::process::spawn::successor::{self, Successor, SuccessorProgram};
+use tokio::time::timeout;
+
+use super::Workers;
+use super::callers::{Beside, Main, next_caller, serve_beside_a_reload};
+use crate::control::{self, ControlFault, ControlledServer};
+use crate::succession::{HandedListener, Handover, SuccessionStep, UpgradeFault, VERSION};
+use crate::worker::thread::Command;
+
+/// Time for which the new process is watched after it has taken over. If it ends within it, this
+/// process serves again.
+const PROBATION: Duration = Duration::from_secs(5);
+
+/// Time limit for the new process to accept after it was ready.
+const GO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// End of an attempt.
+pub(super) enum UpgradeEnd {
+    /// This process serves as before.
+    Stays,
+    /// This process serves no longer: the signal ends it.
+    Stops(Signal),
+    /// Another process serves. It is kept until the end, because the link tells it that this
+    /// process is beside it.
+    Leaves(Successor),
+}
+
+/// Lets a new process take this one's place. Meanwhile serves callers and signals.
+pub(super) async fn upgrade(
+    running: &mut Workers,
+    main: &mut Main<'_>,
+    signals: &mut Signals,
+    (caller, binary): (Caller, Option<PathBuf>),
+    say: &dyn Fn(Level, &str),
+) -> UpgradeEnd {
+    let ready = {
+        let attempt = pin!(prepare(running, main, binary));
+        beside(main, signals, attempt).await
+    };
+    let (mut successor, listeners) = match ready {
+        Ok(Ok(ready)) => ready,
+        Ok(Err(why)) => return stay(caller, why, say).await,
+        Err(signal) => {
+            caller.reply(&control::upgraded(Err(UpgradeFault::Stopping))).await;
+            return UpgradeEnd::Stops(signal);
+        }
+    };
+    hold(running, main);
+    main.own.manager.leave_to(successor.id());
+    let proven = {
+        let attempt = pin!(prove(&mut successor));
+        beside(main, signals, attempt).await
+    };
+    match proven {
+        Ok(Err(why)) => {
+            successor.kill();
+            resume(running, main, say);
+            stay(caller, why, say).await
+        }
+        // A signal that ends this process does not end the other one, which serves already.
+        Ok(Ok(())) | Err(_) => {
+            let pid = successor.id();
+            let text = format!("process {pid} serves; this one ends when its connections have");
+            say(Level::Notice, &text);
+            caller.reply(&control::upgraded(Ok(text))).await;
+            running.live_listeners.hand_over(listeners);
+            running.files.drain(..).for_each(lighty_io::listen::SocketFile::leave);
+            UpgradeEnd::Leaves(successor)
+        }
+    }
+}
+
+async fn stay(caller: Caller, why: UpgradeFault, say: &dyn Fn(Level, &str)) -> UpgradeEnd {
+    let text = format!("upgrade refused, this process goes on serving: {why}");
+    text.lines().filter(|line| !line.trim().is_empty()).for_each(|line| say(Level::Error, line));
+    caller.reply(&control::upgraded(Err(why))).await;
+    UpgradeEnd::Stays
+}
+
+/// Runs a step of the upgrade while signals and callers are served. `Err`: a signal ends the
+/// server.
+async fn beside<T>(
+    main: &Main<'_>,
+    signals: &mut Signals,
+    mut step: std::pin::Pin<&mut impl Future<Output = T>>,
+) -> Result<T, Signal> {
+    let server = ControlledServer::of(main.reloader);
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.end() => return Err(signal),
+            done = &mut step => return Ok(done),
+            caller = next_caller(main.own.control.as_ref()) => {
+                match serve_beside_a_reload(&server, caller, usize::MAX).await {
+                    Beside::Served => {}
+                    Beside::Waits(caller) => {
+                        caller.reply(&control::refuse(&ControlFault::Busy)).await;
+                    }
+                    Beside::Ends(signal) => return Err(signal),
+                }
+            }
+        }
+    }
+}
+
+/// Starts the new process, and waits until it is ready. Returns it with the names of the listeners
+/// that it has.
+async fn prepare(
+    running: &Workers,
+    main: &Main<'_>,
+    binary: Option<PathBuf>,
+) -> Result<(Successor, Vec<String>), UpgradeFault> {
+    main.reloader.loader.as_ref().map_err(|why| match why {
+        crate::reload::NoReload::Hidden => UpgradeFault::Hidden,
+        crate::reload::NoReload::NoFile => UpgradeFault::NoFile,
+    })?;
+    if std::process::id() == 1 {
+        return Err(UpgradeFault::Container);
+    }
+    let mut program = main.own.program.clone().ok_or(UpgradeFault::NoFile)?;
+    program.path = binary.unwrap_or(program.path);
+    let name = program.path.display().to_string();
+    let started = Successor::start(&program);
+    let mut child =
+        Unready(Some(started.map_err(|error| UpgradeFault::NotStarted { program: name, error })?));
+    let limit_s = main.reloader.upgrade_timeout_s();
+    let ready = async {
+        let Some(successor) = &mut child.0 else { return Err(Exit::Unseen) };
+        // A program that reads nothing ends, or is late.
+        let _ = hand_over(running, main, successor).await;
+        successor.receive().await.map_err(|_| Exit::Unseen)
+    };
+    let frame = match timeout(Duration::from_secs(limit_s), ready).await {
+        Ok(Ok(frame)) => frame,
+        failed => return Err(child.fault(failed.is_err().then_some(limit_s)).await),
+    };
+    match serde_json::from_slice(&frame.text) {
+        Ok(SuccessionStep::Ready { listeners }) => {
+            let successor = child.0.take().ok_or(UpgradeFault::Stopping)?;
+            Ok((successor, listeners))
+        }
+        Ok(other) => Err(UpgradeFault::Language(format!("{other:?} came first"))),
+        Err(error) => Err(UpgradeFault::Language(error.to_string())),
+    }
+}
+
+/// A new process that has not taken over: dropping it ends it.
+struct Unready(Option<Successor>);
+
+impl Unready {
+    /// The reason why it is not ready. `late_s`: it runs, and so many seconds are over.
+    async fn fault(&mut self, late_s: Option<u64>) -> UpgradeFault {
+        let Some(successor) = &mut self.0 else { return UpgradeFault::Stopping };
+        if let Some(limit_s) = late_s {
+            return UpgradeFault::Late { limit_s, output: successor.printed().await };
+        }
+        // It has closed the link, so it ends or is of no use.
+        let ended = timeout(Duration::from_secs(1), successor.ended()).await;
+        let exit = ended.ok().and_then(Result::ok).unwrap_or(Exit::Unseen);
+        UpgradeFault::Ended { exit, output: successor.printed().await }
+    }
+}
+
+impl Drop for Unready {
+    fn drop(&mut self) {
+        if let Some(successor) = &self.0 {
+            successor.kill();
+        }
+    }
+}
+
+/// Sends the descriptors and the state of this process.
+async fn hand_over(
+    running: &Workers,
+    main: &Main<'_>,
+    successor: &mut Successor,
+) -> std::io::Result<()> {
+    let stderr = successor::stderr()?;
+    let sockets = running.live_listeners.sockets();
+    let mut descriptors = vec![stderr.as_fd()];
+    let mut handover = Handover { version: VERSION, ..Handover::default() };
+    for socket in &sockets {
+        descriptors.push(socket.descriptor.as_fd());
+        let (name, is_inherited) = (socket.name.clone(), socket.is_inherited);
+        handover.listeners.push(HandedListener { name, is_inherited });
+    }
+    if let Some((path, descriptor)) = main.own.pid_file.as_ref().map(|file| file.descriptor()) {
+        descriptors.push(descriptor);
+        handover.pid_file = path.to_str().map(str::to_owned);
+    }
+    if let Some((path, descriptor)) = main.own.control.as_ref().map(|control| control.listening()) {
+        descriptors.push(descriptor);
+        handover.control = path.to_str().map(str::to_owned);
+    }
+    handover.ticket_keys = main.reloader.plans.borrow().shared.tls.tickets.export();
+    handover.backends = main.reloader.upstreams.remember();
+    let text = serde_json::to_vec(&handover).map_err(std::io::Error::other)?;
+    successor.send(&text, &descriptors).await
+}
+
+/// Accepts nothing more, neither connections nor callers.
+fn hold(running: &Workers, main: &Main<'_>) {
+    running.orders.send_modify(|order| order.command = Command::Hold);
+    if let Some(control) = &main.own.control {
+        control.leave();
+    }
+}
+
+/// Takes everything back from a process that has failed.
+fn resume(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
+    running.orders.send_modify(|order| order.command = Command::Serve);
+    main.own.manager.take_back();
+    if let Some(Err(error)) = main.own.control.as_ref().map(|control| control.resume()) {
+        say(Level::Error, &format!("control socket: {error}"));
+    }
+    if let Some(Err(error)) = main.own.pid_file.as_ref().map(|file| file.claim()) {
+        say(Level::Error, &format!("server.pid-file: {error}"));
+    }
+}
+
+/// Has the new process accept, and watches it.
+async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
+    let go = serde_json::to_vec(&SuccessionStep::Go).unwrap_or_default();
+    let serving = async {
+        successor.send(&go, &[]).await?;
+        successor.receive().await
+    };
+    let serves = timeout(GO_PATIENCE, serving).await;
+    if !matches!(serves, Ok(Ok(_))) {
+        let output = successor.printed().await;
+        let limit_s = GO_PATIENCE.as_secs();
+        return match timeout(Duration::from_millis(100), successor.ended()).await {
+            Ok(exit) => Err(UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output }),
+            Err(_) => Err(UpgradeFault::Late { limit_s, output }),
+        };
+    }
+    match timeout(PROBATION, successor.ended()).await {
+        // An orderly stop of the new process ends the service.
+        Err(_) | Ok(Ok(Exit::Code(0))) => Ok(()),
+        Ok(ended) => {
+            let (exit, output) = (ended.unwrap_or(Exit::Unseen), successor.printed().await);
+            Err(UpgradeFault::Died { exit, output })
+        }
+    }
+}
+
+/// The program of this process, as it was started.
+pub(super) fn own_program() -> Option<SuccessorProgram> {
+    SuccessorProgram::of_this_process().ok()
+}

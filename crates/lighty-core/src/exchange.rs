@@ -22,6 +22,7 @@ pub mod variables;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::panic::Location;
 use std::rc::Rc;
 
 use lighty_config::{CaptureSet, Facts, Field, Undecided};
@@ -40,7 +41,7 @@ use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
 use crate::fault::{Blame, Fate, Fault, FaultReport};
 use crate::generation::Generation;
-use crate::log::{About, Level};
+use crate::log::{About, ErrorLine, Level, Repeating, SourcePlace};
 use crate::machine::Machine;
 use crate::pipeline::physical::{Physical, directory};
 use crate::settings::Settings;
@@ -340,11 +341,13 @@ impl Exchange {
     }
 
     /// Responds with a fault's status and the default error page. Logs at the fault's level.
+    #[track_caller]
     pub fn fail(&mut self, fault: Fault) {
         self.fail_saying(fault, "");
     }
 
     /// Like [`Exchange::fail`], with details for the log.
+    #[track_caller]
     pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
         self.log_fault(fault, particulars);
         self.fail_unlogged(fault);
@@ -367,12 +370,14 @@ impl Exchange {
     }
 
     /// Like [`Exchange::fail`], with the report's detail for the log.
+    #[track_caller]
     pub fn fail_reporting(&mut self, report: &FaultReport) {
         self.fail_saying(report.fault, &report.detail);
     }
 
     /// Like [`Exchange::fail_reporting`], for a fault that other requests have just logged: this
     /// one goes to the debug log only.
+    #[track_caller]
     pub fn fail_hushed(&mut self, report: &FaultReport) {
         self.log_fault_at(Level::Debug, report.fault, &report.detail);
         self.fail_unlogged(report.fault);
@@ -389,6 +394,7 @@ impl Exchange {
     }
 
     /// Logs a fault without responding.
+    #[track_caller]
     pub fn log_fault(&self, fault: Fault, particulars: &str) {
         let level = match fault {
             Fault::NotFound if self.settings.core.log_file_not_found => Level::Notice,
@@ -406,6 +412,7 @@ impl Exchange {
         self.log_fault_at(level, fault, particulars);
     }
 
+    #[track_caller]
     fn log_fault_at(&self, level: Level, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
         if let Some(rehearsal) = &self.state.rehearsal {
@@ -424,9 +431,21 @@ impl Exchange {
     }
 
     /// Logs an error-log line about this request.
+    #[track_caller]
     pub fn log(&self, level: Level, message: &str) {
+        self.log_at(Location::caller(), level, message, Repeating::Limited);
+    }
+
+    /// Like [`Self::log`], for lines that a directive asks for: all of them are written.
+    #[track_caller]
+    pub(crate) fn log_in_full(&self, level: Level, message: &str) {
+        self.log_at(Location::caller(), level, message, Repeating::Free);
+    }
+
+    fn log_at(&self, place: SourcePlace, level: Level, message: &str, repeating: Repeating) {
+        let log = &self.machine.log;
         let is_hushed = self.state.quiet && level < Level::Warning;
-        if is_hushed || !self.machine.log.wants(level) {
+        if is_hushed || !log.wants_at(place, level) {
             return;
         }
         let path = if self.state.path_known { self.physical.path() } else { Vec::new() };
@@ -438,7 +457,8 @@ impl Exchange {
             limit: "",
             id: Some(self.id()),
         };
-        self.machine.log.line(level, self.machine.clock.unix_s(), message, about);
+        let now_s = self.machine.clock.unix_s();
+        log.line_at(place, repeating, &ErrorLine { level, now_s, message, about });
     }
 
     /// Logs, rate-limited, that a client's request for a WebSocket is refused, and the reason.

@@ -2,21 +2,28 @@
 //! `lighty_io::log_writer`.
 
 pub mod error_output;
+pub mod levels;
 pub(crate) mod program_rate;
+mod repeats;
 pub mod strftime;
+pub mod tap;
 pub mod throttle;
 pub mod trace;
 
 use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_io::log_writer::{LineHead, LogHandle};
+use lighty_io::log_writer::{JournalFields, LineHead, LogHandle};
 use serde::Serialize;
 
 use crate::exchange::request_id::RequestId;
 use crate::json::{self, Text};
+use crate::log::levels::{Levels, LogModule};
 use crate::log::program_rate::ProgramRate;
+use crate::log::repeats::Repeats;
+use crate::log::tap::{LogRecord, LogTap};
 
 /// A line's importance; `server.errorlog-level` is the lowest level written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +87,25 @@ pub struct About<'a> {
     pub id: Option<RequestId>,
 }
 
+/// A line of the error log.
+#[derive(Clone, Copy)]
+pub(crate) struct ErrorLine<'a> {
+    pub(crate) level: Level,
+    /// The wall clock in seconds.
+    pub(crate) now_s: i64,
+    pub(crate) message: &'a str,
+    pub(crate) about: About<'a>,
+}
+
+/// Treatment of lines that repeat.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeating {
+    /// `server.errorlog-max-repeats` limits them.
+    Limited,
+    /// All are written: a directive asks for them.
+    Free,
+}
+
 /// A worker's view of the error log.
 #[derive(Clone)]
 pub struct Log {
@@ -88,24 +114,65 @@ pub struct Log {
     programs: ProgramRate,
 }
 
-/// Level and format. Clones share it, and a reload may change it.
+/// A place in the source that writes lines.
+pub(crate) type SourcePlace = &'static Location<'static>;
+
+/// Levels and format. Clones share it, and a reload may change it.
 struct Form {
-    level: AtomicU8,
+    levels: Levels,
     json: AtomicBool,
+    repeats: Repeats,
+    /// True if `tap` is set.
+    has_tap: AtomicBool,
+    tap: Mutex<Option<Arc<dyn LogTap>>>,
 }
 
 impl Log {
     /// Writes lines of at least `level` to `sink`.
     pub fn new(sink: LogHandle, level: Level, json: bool) -> Self {
-        let form = Form { level: AtomicU8::new(level as u8), json: AtomicBool::new(json) };
+        let form = Form {
+            levels: Levels::new(level),
+            json: AtomicBool::new(json),
+            repeats: Repeats::default(),
+            has_tap: AtomicBool::new(false),
+            tap: Mutex::default(),
+        };
         Self { sink, form: Arc::new(form), programs: ProgramRate::default() }
     }
 
-    /// Changes level, format and the rate limit on programs' output, for all clones.
-    pub fn change(&self, level: Level, json: bool, program_kbytes_per_second: u64) {
-        self.form.level.store(level as u8, Ordering::Relaxed);
+    /// Changes the format and the rate limit on programs' output, for all clones.
+    pub fn change(&self, json: bool, program_kbytes_per_second: u64) {
         self.form.json.store(json, Ordering::Relaxed);
         self.programs.change(program_kbytes_per_second);
+    }
+
+    /// Copies all further lines to `tap`, too, for all clones. Output of programs is not copied.
+    pub fn set_tap(&self, tap: Option<Arc<dyn LogTap>>) {
+        self.form.has_tap.store(tap.is_some(), Ordering::Relaxed);
+        let before = std::mem::replace(&mut *self.tap(), tap);
+        drop(before);
+    }
+
+    fn tap(&self) -> MutexGuard<'_, Option<Arc<dyn LogTap>>> {
+        self.form.tap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the lines of a message that a minute has, for all clones; 0: no limit.
+    pub fn limit_repeats(&self, lines_max: u32) {
+        self.form.repeats.set_max(lines_max);
+    }
+
+    /// Writes the number of lines that were left out as repeats of others, once their minute is
+    /// over. Call it once a second, and at the end of the process with `is_end`.
+    pub fn settle_repeats(&self, now_s: i64, is_end: bool) {
+        for repeated in self.form.repeats.settle(now_s, is_end) {
+            let (times, message) = (repeated.omitted, &repeated.message);
+            let message = format!("repeated {times} times more within a minute: {message}");
+            let limit = format!("server.errorlog-max-repeats = {}", self.form.repeats.lines_max());
+            let about = About { limit: &limit, ..About::default() };
+            let line = ErrorLine { level: repeated.level, now_s, message: &message, about };
+            self.write(repeated.place, &line, &self.render(repeated.place, &line));
+        }
     }
 
     /// Shares a rate limit on programs' output.
@@ -118,44 +185,88 @@ impl Log {
         &self.programs
     }
 
-    /// True if lines of this level are written.
-    pub fn wants(&self, level: Level) -> bool {
-        level as u8 >= self.form.level.load(Ordering::Relaxed)
+    /// The levels of all modules. Clones share them.
+    pub fn levels(&self) -> &Levels {
+        &self.form.levels
     }
 
-    /// Writes a line. `now_s` is the wall clock in seconds.
+    /// True if lines of this level are written for the caller's module.
+    #[track_caller]
+    pub fn wants(&self, level: Level) -> bool {
+        self.wants_at(Location::caller(), level)
+    }
+
+    pub(crate) fn wants_at(&self, place: SourcePlace, level: Level) -> bool {
+        self.form.levels.admit(level, place)
+    }
+
+    /// Writes a line of the caller's module. `now_s` is the wall clock in seconds.
+    #[track_caller]
     pub fn line(&self, level: Level, now_s: i64, message: &str, about: About<'_>) {
-        if self.wants(level) {
-            self.write(level, &self.render(level, now_s, message, about));
+        let line = ErrorLine { level, now_s, message, about };
+        self.line_at(Location::caller(), Repeating::Limited, &line);
+    }
+
+    /// Writes a line of the module at a place in the source.
+    pub(crate) fn line_at(&self, place: SourcePlace, repeating: Repeating, line: &ErrorLine<'_>) {
+        if !self.wants_at(place, line.level) {
+            return;
         }
+        // Details for troubleshooting are wanted in full.
+        let is_limited = repeating == Repeating::Limited && line.level > Level::Debug;
+        if is_limited && !self.form.repeats.admit(place, line) {
+            return;
+        }
+        if self.form.has_tap.load(Ordering::Relaxed)
+            && let Some(tap) = &*self.tap()
+        {
+            tap.take(LogRecord::of(place, line));
+        }
+        self.write(place, line, &self.render(place, line));
     }
 
     /// Renders a line as it appears in the log.
-    pub(crate) fn render(
-        &self,
-        level: Level,
-        now_s: i64,
-        message: &str,
-        about: About<'_>,
-    ) -> String {
+    pub(crate) fn render(&self, place: SourcePlace, line: &ErrorLine<'_>) -> String {
         match self.form.json.load(Ordering::Relaxed) {
-            true => json_line(level, now_s, message, about),
-            false => text_line(level, now_s, message, about),
+            true => json_line(place, line),
+            false => text_line(line),
         }
     }
 
     /// Writes a rendered line.
-    pub(crate) fn write(&self, level: Level, line: &str) {
-        let stamp_bytes = match line.starts_with('{') {
+    pub(crate) fn write(&self, place: SourcePlace, line: &ErrorLine<'_>, text: &str) {
+        let stamp_bytes = match text.starts_with('{') {
             true => 0,
-            false => line.find(' ').map_or(0, |space| space + 1),
+            false => text.find(' ').map_or(0, |space| space + 1),
         };
-        let head = LineHead { severity: level.severity(), stamp_bytes };
-        self.sink.write_line_with(head, line.as_bytes());
+        let fields = match self.sink.has_fields() {
+            true => journal_fields(place, &line.about),
+            false => String::new(),
+        };
+        let head = LineHead { severity: line.level.severity(), stamp_bytes, fields: &fields };
+        self.sink.write_line_with(head, text.as_bytes());
     }
 }
 
-fn text_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
+/// Fields of a line in the journal, besides its text and priority.
+fn journal_fields(place: SourcePlace, about: &About<'_>) -> String {
+    let mut fields = JournalFields::default();
+    fields.add("CODE_FILE", place.file());
+    fields.add("CODE_LINE", &place.line().to_string());
+    if let Some(module) = LogModule::of_place(place) {
+        fields.add("LIGHTY_MODULE", module.name());
+    }
+    if !about.client.is_empty() {
+        fields.add("LIGHTY_CLIENT", about.client);
+    }
+    if let Some(id) = about.id {
+        fields.add("LIGHTY_REQUEST", &id.to_string());
+    }
+    fields.into_text()
+}
+
+fn text_line(line: &ErrorLine<'_>) -> String {
+    let ErrorLine { level, now_s, message, about } = *line;
     let mut line = String::with_capacity(128);
     line.push_str(&String::from_utf8_lossy(&lighty_http::date::iso8601(now_s)));
     let _ = write!(line, " [{}] ", level.name());
@@ -188,11 +299,13 @@ fn printable(bytes: &[u8]) -> String {
     }
 }
 
-fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
+fn json_line(place: SourcePlace, line: &ErrorLine<'_>) -> String {
+    let ErrorLine { level, now_s, message, about } = *line;
     let time = lighty_http::date::iso8601(now_s);
     let line = JsonLine {
         time: Text(&time),
         level: level.name(),
+        module: LogModule::of_place(place).map_or("", LogModule::name),
         message,
         client: about.client,
         method: about.method,
@@ -213,6 +326,8 @@ struct JsonLine<'a> {
     time: Text<'a>,
     level: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
+    module: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     client: &'a str,
@@ -232,14 +347,20 @@ struct JsonLine<'a> {
 mod tests {
     use super::*;
 
+    #[track_caller]
+    fn here() -> SourcePlace {
+        Location::caller()
+    }
+
     #[test]
     fn a_path_cannot_forge_a_line() {
         let about = About { path: b"/a\n2026 [error] forged", ..About::default() };
-        let line = text_line(Level::Error, 0, "m", about);
-        assert_eq!(line.matches('\n').count(), 1);
-        let line = json_line(Level::Error, 0, "m", about);
-        assert_eq!(line.matches('\n').count(), 1);
-        assert!(line.contains("\\n2026"));
+        let line = ErrorLine { level: Level::Error, now_s: 0, message: "m", about };
+        let text = text_line(&line);
+        assert_eq!(text.matches('\n').count(), 1);
+        let text = json_line(here(), &line);
+        assert_eq!(text.matches('\n').count(), 1);
+        assert!(text.contains("\\n2026"));
     }
 
     #[test]
@@ -252,15 +373,18 @@ mod tests {
             limit: "server.max-fds",
             id: None,
         };
+        let json = |level, now_s, message, about| {
+            json_line(here(), &ErrorLine { level, now_s, message, about })
+        };
         assert_eq!(
-            json_line(Level::Warning, 784_111_777, "no \"room\"", about),
-            "{\"time\":\"1994-11-06T08:49:37Z\",\"level\":\"warning\",\"message\":\"no \\\"room\\\"\",\
+            json(Level::Warning, 784_111_777, "no \"room\"", about),
+            "{\"time\":\"1994-11-06T08:49:37Z\",\"level\":\"warning\",\"module\":\"core\",\"message\":\"no \\\"room\\\"\",\
              \"client\":\"192.0.2.1\",\"method\":\"GET\",\"target\":\"/\u{fffd}?\\u003c\",\
              \"path\":\"/srv/a\",\"limit\":\"server.max-fds\"}\n"
         );
         assert_eq!(
-            json_line(Level::Error, 0, "", About::default()),
-            "{\"time\":\"1970-01-01T00:00:00Z\",\"level\":\"error\"}\n"
+            json(Level::Error, 0, "", About::default()),
+            "{\"time\":\"1970-01-01T00:00:00Z\",\"level\":\"error\",\"module\":\"core\"}\n"
         );
     }
 

@@ -178,6 +178,12 @@ pub struct ServerSettings {
     pub errorlog_use_syslog: bool,
     /// `server.errorlog-level`: the lowest level that is written.
     pub errorlog_level: crate::log::Level,
+    /// `server.errorlog-levels`: modules with another level.
+    pub errorlog_levels: Arc<[(crate::log::levels::LogModule, crate::log::Level)]>,
+    /// `server.errorlog-max-repeats`: lines of a message in a minute; 0: no limit.
+    pub errorlog_repeats_max: u32,
+    /// `server.log-rotate`: rotation of the error log and of access logs.
+    pub log_rotation: Option<lighty_io::log_writer::Rotation>,
     /// `server.errorlog-format`: lines are JSON objects instead of text.
     pub errorlog_json: bool,
     /// Limit on the error-log output of all programs together; 0 = no limit.
@@ -288,6 +294,9 @@ impl Default for ServerSettings {
             errorlog: None,
             errorlog_use_syslog: false,
             errorlog_level: crate::log::Level::Notice,
+            errorlog_levels: Arc::from([]),
+            errorlog_repeats_max: limits::ERROR_LOG_REPEATS_MAX,
+            log_rotation: None,
             errorlog_json: false,
             program_log_kbytes_per_second: limits::PROGRAM_LOG_KBYTES_PER_SECOND,
             syslog_facility: "daemon".into(),

@@ -8,12 +8,16 @@
 //! log works again. No thread is ever joined.
 
 mod descriptor;
+mod journal;
 mod reopening;
+mod rotation;
 mod sink;
 mod syslog;
 mod target;
 
+pub use journal::JournalFields;
 pub use reopening::Reopening;
+pub use rotation::{KEPT_FILES_MAX, Rotation};
 pub use target::LogTarget;
 
 use std::io::{self, Write};
@@ -21,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sink::Sink;
+use sink::{LineForm, Sink};
 
 use crate::clock::deadline::Deadline;
 use crate::threads;
@@ -62,8 +66,8 @@ struct LogBuffer {
     dropped_lines: u64,
     /// While the log waits to be switched: the bytes that still go to the present destination.
     before_switch: Option<usize>,
-    /// [`Sink::default_severity`] of the destination of new lines.
-    default_severity: Option<u8>,
+    /// Form of the destination of new lines.
+    form: LineForm,
 }
 
 impl LogBuffer {
@@ -72,11 +76,14 @@ impl LogBuffer {
     }
 
     /// Queues a line in its destination's format.
-    fn push(&mut self, line: &[u8], head: Option<LineHead>) {
+    fn push(&mut self, line: &[u8], head: Option<LineHead<'_>>) {
         let mut line = line;
-        if let Some(default) = self.default_severity {
+        if let Some(default) = self.form.default_severity {
             let severity = head.map_or(default, |head| head.severity.min(7));
             self.bytes.extend_from_slice(&[b'<', b'0' + severity, b'>']);
+            if self.form.has_fields {
+                journal::push_fields(head.map_or("", |head| head.fields), &mut self.bytes);
+            }
             // The destination writes the time itself.
             line = head.and_then(|head| line.get(head.stamp_bytes..)).unwrap_or(line);
         }
@@ -96,13 +103,15 @@ impl LogBuffer {
     }
 }
 
-/// Attributes of a line for syslog, besides its text.
+/// Attributes of a line for syslog and the journal, besides its text.
 #[derive(Clone, Copy, Debug)]
-pub struct LineHead {
+pub struct LineHead<'a> {
     /// 0 to 7, most severe first (RFC 5424, 6.2.1).
     pub severity: u8,
     /// Number of bytes of the time at the beginning of the line.
     pub stamp_bytes: usize,
+    /// [`JournalFields`] as text; needed if [`LogHandle::has_fields`].
+    pub fields: &'a str,
 }
 
 struct SharedLog {
@@ -123,8 +132,9 @@ struct Control {
     sink: Option<Sink>,
     /// Takes the sink's place when the log is next reopened.
     next: Option<Sink>,
-    /// [`Sink::default_severity`] of the destination of new lines.
-    default_severity: Option<u8>,
+    /// Form of the destination of new lines.
+    form: LineForm,
+    rotation: Option<Rotation>,
     lines: bool,
     reopen: bool,
     /// Callers of [`LogWriter::reopen`] that have not been served yet.
@@ -189,8 +199,8 @@ impl LogWriter {
     pub fn open(target: LogTarget) -> io::Result<Self> {
         let name = target.to_string();
         let sink = Sink::open(target)?;
-        let default_severity = sink.default_severity();
-        let control = Control { sink: Some(sink), default_severity, ..Control::default() };
+        let form = sink.line_form();
+        let control = Control { sink: Some(sink), form, ..Control::default() };
         let shared = Arc::new(SharedLog {
             name: Mutex::new(name),
             buffers: Mutex::default(),
@@ -219,12 +229,12 @@ impl LogWriter {
     pub fn switch(&self, next: Prepared) {
         *lock(&self.shared.name) = next.name;
         let mut control = lock(&self.shared.control);
-        let default_severity = next.sink.default_severity();
-        control.default_severity = default_severity;
+        let form = next.sink.line_form();
+        control.form = form;
         let has_thread = control.sink.is_none();
         for buffer in lock(&self.shared.buffers).iter() {
             let mut buffer = lock(buffer);
-            buffer.default_severity = default_severity;
+            buffer.form = form;
             if has_thread {
                 buffer.before_switch = buffer.before_switch.or(Some(buffer.bytes.len()));
             }
@@ -240,6 +250,12 @@ impl LogWriter {
         }
     }
 
+    /// Rotates the log's file by these rules from the next lines on; `None`: never. Other
+    /// destinations are not rotated.
+    pub fn set_rotation(&self, rotation: Option<Rotation>) {
+        lock(&self.shared.control).rotation = rotation;
+    }
+
     /// Starts the log's thread early, so that a failure shows before the first line.
     ///
     /// # Errors
@@ -252,8 +268,8 @@ impl LogWriter {
     pub fn handle(&self) -> LogHandle {
         let control = lock(&self.shared.control);
         let before_switch = control.next.is_some().then_some(0);
-        let default_severity = control.default_severity;
-        let buffer = LogBuffer { before_switch, default_severity, ..LogBuffer::default() };
+        let form = control.form;
+        let buffer = LogBuffer { before_switch, form, ..LogBuffer::default() };
         let buffer = Arc::new(Mutex::new(buffer));
         let mut buffers = lock(&self.shared.buffers);
         // Drops the empty buffers of earlier worker generations.
@@ -325,11 +341,16 @@ impl LogHandle {
 
     /// Like [`write_line`](Self::write_line), for destinations that need more than the text of a
     /// line.
-    pub fn write_line_with(&self, head: LineHead, line: &[u8]) {
+    pub fn write_line_with(&self, head: LineHead<'_>, line: &[u8]) {
         self.queue(line, Some(head));
     }
 
-    fn queue(&self, line: &[u8], head: Option<LineHead>) {
+    /// True if lines may have fields: their destination is the journal.
+    pub fn has_fields(&self) -> bool {
+        lock(&self.buffer).form.has_fields
+    }
+
+    fn queue(&self, line: &[u8], head: Option<LineHead<'_>>) {
         {
             let mut buffer = lock(&self.buffer);
             let before = buffer.bytes.len();
@@ -436,6 +457,7 @@ impl SharedLog {
                 control.lines = false;
                 let mut order = WriterOrders { stop: control.stop, ..WriterOrders::default() };
                 order.take_reopening(&mut control);
+                sink.set_rotation(control.rotation);
                 (control.flushes_wanted, order)
             };
             let written = self.write_all_buffers(sink, &mut bytes, &mut order);
@@ -548,7 +570,11 @@ impl SharedLog {
         let mut rest = bytes;
         let mut reported = false;
         while !rest.is_empty() {
-            let error = match sink.write(rest) {
+            let next = sink.rotate_if_due(rest).unwrap_or_else(|error| {
+                report(&format!("log {}: cannot rotate it: {error}", self.name()));
+                rest.len()
+            });
+            let error = match sink.write(&rest[..next]) {
                 Ok(written) => {
                     rest = rest.get(written..).unwrap_or_default();
                     continue;

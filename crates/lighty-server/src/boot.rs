@@ -276,6 +276,7 @@ impl Running {
         drop(workers.files);
         exporters.finish(FLUSH_PATIENCE);
         counts::panics().iter().for_each(|line| say(Level::Error, line));
+        log.settle_repeats(wall_s(), true);
         end_logs(&reloader.errors, &access, &say);
         ended
     }
@@ -308,6 +309,8 @@ fn warn_of_rights(
 fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
+    log.levels().replace(server.errorlog_level, &server.errorlog_levels);
+    log.limit_repeats(server.errorlog_repeats_max);
     let panicking = log.clone();
     panic_log::report_to(move |text| {
         panicking.line(Level::Error, wall_s(), text, About::default());
@@ -454,6 +457,8 @@ struct Logs {
 fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs, BootError> {
     let errors = open_error_log(server)?;
     let access = accesslog::Sinks::open(config).map_err(failed("accesslog.filename"))?;
+    errors.set_rotation(server.log_rotation);
+    access.set_rotation(server.log_rotation);
     Ok(Logs { errors, access })
 }
 

@@ -301,6 +301,7 @@ impl Conn {
         request.local_port = self.listener.port;
     }
 
+    #[track_caller]
     fn log(&self, message: &str, about: About<'_>) {
         let machine = &self.worker().machine;
         machine.log.line(Level::Notice, machine.clock.unix_s(), message, about);

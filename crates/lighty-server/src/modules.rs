@@ -304,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn every_module_has_a_level_in_the_error_log() {
+        use lighty_core::log::levels::LogModule;
+        let unknown: Vec<_> =
+            names().into_iter().filter(|name| LogModule::of_name(name).is_none()).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
     fn no_directive_is_registered_twice() {
         let mut names: Vec<_> = directives().iter().map(|row| row.name).collect();
         let count = names.len();

@@ -240,8 +240,11 @@ impl Reloader {
             self.say(Level::Error, &format!("acme.activate: {error}"));
         }
         let server = &plan.config.global().server;
-        let (level, rate) = (server.errorlog_level, server.program_log_kbytes_per_second);
-        self.log.change(level, server.errorlog_json, rate);
+        self.log.change(server.errorlog_json, server.program_log_kbytes_per_second);
+        self.log.levels().replace(server.errorlog_level, &server.errorlog_levels);
+        self.log.limit_repeats(server.errorlog_repeats_max);
+        self.errors.set_rotation(server.log_rotation);
+        plan.shared.access_logs.set_rotation(server.log_rotation);
         webdav::databases(&plan.config)
             .for_each(|(path, _)| plan.shared.stores.expect(path.as_ref()));
         self.upstreams.trust(Arc::clone(&plan.shared.tls.materials));

@@ -286,6 +286,7 @@ impl Worker {
                 self.log(Level::Notice, &message);
             }
             syscall_fallback::take_warnings().for_each(|message| self.log(Level::Warning, message));
+            self.machine.log.settle_repeats(self.machine.clock.unix_s(), false);
             let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.lateness.borrow_mut().note(self.machine.clock.take_late_us());
@@ -320,6 +321,7 @@ impl Worker {
     }
 
     /// Logs an error-log line that belongs to no request.
+    #[track_caller]
     pub fn log(&self, level: Level, message: &str) {
         let now = self.machine.clock.unix_s();
         self.machine.log.line(level, now, message, About::default());

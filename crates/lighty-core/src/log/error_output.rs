@@ -1,9 +1,11 @@
 //! Forwards programs' stderr to the error log. Programs may write any amount, so each has a quota
 //! and all of them share a rate limit.
 
+use std::panic::Location;
+
 use lighty_io::clock::Clock;
 
-use crate::log::{About, Level, Log};
+use crate::log::{About, ErrorLine, Level, Log, Repeating, SourcePlace};
 
 /// The stderr of one program, command or request. Logs a line when it starts to drop output, and
 /// the number of dropped bytes when it stops or at the latest on drop.
@@ -11,6 +13,8 @@ pub struct ErrorOutput {
     log: Log,
     clock: Clock,
     who: String,
+    /// The owner of the program, whose module the lines belong to.
+    place: SourcePlace,
     /// The quota in log bytes.
     bytes_max: u64,
     logged_bytes: u64,
@@ -32,11 +36,14 @@ enum Limit {
 }
 
 impl ErrorOutput {
-    /// For a program that the log calls `who`, with a quota in KB; 0 = none.
+    /// For a program that the log calls `who`, with a quota in KB; 0 = none. Its lines belong to
+    /// the caller's module.
+    #[track_caller]
     pub fn new(log: Log, clock: Clock, who: String, share_kbytes: u64) -> Self {
         let bytes_max =
             if share_kbytes == 0 { u64::MAX } else { share_kbytes.saturating_mul(1024) };
-        Self { log, clock, who, bytes_max, logged_bytes: 0, gap: None }
+        let place = Location::caller();
+        Self { log, clock, who, place, bytes_max, logged_bytes: 0, gap: None }
     }
 
     /// Logs a line. Returns `false` if it was dropped, so that the reader can slow down.
@@ -48,15 +55,17 @@ impl ErrorOutput {
             gap.bytes += line_bytes;
             return false;
         }
-        if !self.log.wants(Level::Warning) {
+        if !self.log.wants_at(self.place, Level::Warning) {
             return false;
         }
         let message = format!("{}: {}", self.who, line.escape_ascii());
-        let text = self.log.render(Level::Warning, now_s, &message, About::default());
+        let (level, about) = (Level::Warning, About::default());
+        let line = ErrorLine { level, now_s, message: &message, about };
+        let text = self.log.render(self.place, &line);
         match self.refuses(text.len() as u64, now_s) {
             None => {
                 self.report_gap();
-                self.log.write(Level::Warning, &text);
+                self.log.write(self.place, &line, &text);
                 true
             }
             Some(limit) => {
@@ -106,7 +115,9 @@ impl ErrorOutput {
         };
         let about = About { limit: &limit, ..About::default() };
         let message = format!("{}: {detail}", self.who);
-        self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
+        let (level, now_s) = (Level::Warning, self.clock.unix_s());
+        let line = ErrorLine { level, now_s, message: &message, about };
+        self.log.line_at(self.place, Repeating::Free, &line);
     }
 }
 

@@ -23,7 +23,7 @@ pub fn is_on(ex: &Exchange) -> bool {
 /// Logs the head of a request: `debug.log-request-header`.
 pub fn request(ex: &Exchange) {
     if ex.settings.core.log_request_header {
-        ex.log(Level::Notice, &request_header(ex));
+        ex.log_in_full(Level::Notice, &request_header(ex));
     }
 }
 
@@ -38,7 +38,7 @@ pub fn pass(ex: &Exchange) {
         let by = if ex.state.handler.is_empty() { "the core" } else { ex.state.handler };
         let fault = ex.state.fault.map_or("", |fault| fault.verdict().message);
         let comma = if fault.is_empty() { "" } else { ", " };
-        ex.log(
+        ex.log_in_full(
             Level::Notice,
             &format!("handled by {by}: {}{comma}{fault}", ex.response.status.code()),
         );
@@ -67,7 +67,7 @@ pub fn response(ex: &Exchange) {
         && !core.log_request_header
         && ex.response.status.code() >= 400
     {
-        ex.log(Level::Notice, &request_header(ex));
+        ex.log_in_full(Level::Notice, &request_header(ex));
     }
 }
 
@@ -81,7 +81,7 @@ pub fn response_head(ex: &Exchange, head: &[u8]) {
 
 #[cold]
 fn log_response_head(ex: &Exchange, head: &[u8]) {
-    ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
+    ex.log_in_full(Level::Notice, &format!("response header:{}", bracketed(head)));
 }
 
 /// Logs a rejected head as received: both request-header switches.
@@ -90,7 +90,7 @@ pub fn refused_head(ex: &Exchange, raw: &[u8]) {
     if core.log_request_header || core.log_request_header_on_error {
         let shown = &raw[..raw.len().min(RAW_BYTES_MAX)];
         let more = if shown.len() < raw.len() { " ..." } else { "" };
-        ex.log(Level::Notice, &format!("request header:{}{more}", bracketed(shown)));
+        ex.log_in_full(Level::Notice, &format!("request header:{}{more}", bracketed(shown)));
     }
 }
 
@@ -123,7 +123,7 @@ fn conditions(ex: &Exchange) {
             judgement.outcome.as_str(),
             judgement.why
         );
-        ex.log(Level::Notice, &message);
+        ex.log_in_full(Level::Notice, &message);
     }
 }
 

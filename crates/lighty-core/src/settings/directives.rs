@@ -9,6 +9,7 @@
 mod bodies;
 mod connections;
 mod debug;
+mod error_log;
 mod feature_flags;
 mod files;
 mod http2;
@@ -25,6 +26,7 @@ pub use lighttpd::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
 /// Every directive of the core.
 pub fn all() -> Vec<Directive<Settings>> {
     let mut rows = process::rows();
+    rows.extend(error_log::rows());
     rows.extend(connections::rows());
     rows.extend(http2::rows());
     rows.extend(files::rows());

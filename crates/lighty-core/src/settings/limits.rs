@@ -68,6 +68,17 @@ pub const PROGRAM_LOG_KBYTES_MAX: u64 = 1024;
 /// minutes, to fill a disk.
 pub const PROGRAM_LOG_KBYTES_PER_SECOND: u64 = 256;
 
+/// Lines with the same message from the same place in a minute of the error log
+/// (`server.errorlog-max-repeats`). A backend that is down would otherwise fill the disk.
+pub const ERROR_LOG_REPEATS_MAX: u32 = 100;
+
+/// Old files of a log that is rotated (`keep` of `server.log-rotate`): a week, if it is rotated
+/// daily.
+pub const ROTATED_FILES: u32 = 7;
+
+/// Largest value of `server.errorlog-max-repeats`.
+pub const ERROR_LOG_REPEATS_LIMIT: i64 = 1_000_000;
+
 /// File parts in one `X-Sendfile2`; each may hold its own file open.
 pub const SENDFILE_PARTS_MAX: usize = 256;
 

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LogTarget;
 use super::descriptor;
+use super::journal::Journal;
+use super::rotation::{Rotation, RotationStep, Rotator, append_to};
 use super::syslog::Syslog;
 use crate::process::background;
 use crate::threads;
@@ -23,31 +25,74 @@ const REAPER_STACK_BYTES: usize = 64 << 10;
 pub(super) struct Sink {
     target: LogTarget,
     far: Far,
+    rotator: Rotator,
+    /// The target is a file, and no descriptor that somebody else has named.
+    has_own_file: bool,
+}
+
+/// Form of the lines that a destination takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LineForm {
+    /// The severity (RFC 5424, 6.2.1) of lines that come without one, if each line of this
+    /// destination has to begin with its severity in angle brackets: the system's log, and the
+    /// journal on a standard stream (sd-daemon(3)).
+    pub(super) default_severity: Option<u8>,
+    /// Fields follow the severity: the journal.
+    pub(super) has_fields: bool,
 }
 
 enum Far {
     File(File),
     Pipe(LogCommand),
     Syslog(Syslog),
+    /// The journal, and the stream that leads to it.
+    Journal(Journal, File),
     Stderr,
 }
 
 impl Sink {
     pub(super) fn open(target: LogTarget) -> io::Result<Self> {
-        Ok(Sink { far: Far::open(&target)?, target })
+        let far = Far::open(&target)?;
+        let has_own_file =
+            matches!(&target, LogTarget::File(path) if descriptor::named(path).is_none());
+        Ok(Sink { target, far, rotator: Rotator::default(), has_own_file })
     }
 
-    /// The severity (RFC 5424, 6.2.1) of lines that come without one, if each line of this
-    /// destination has to begin with its severity in angle brackets: the system's log, and the
-    /// journal on a standard stream (sd-daemon(3)).
-    pub(super) fn default_severity(&self) -> Option<u8> {
-        let is_journal = match &self.far {
-            Far::File(file) => descriptor::is_journal(file),
-            Far::Stderr => descriptor::is_journal(&io::stderr()),
-            Far::Pipe(_) => false,
-            Far::Syslog(syslog) => return Some(syslog.default_severity()),
+    /// The form of its lines.
+    pub(super) fn line_form(&self) -> LineForm {
+        let has_fields = matches!(self.far, Far::Journal(..));
+        let default_severity = match &self.far {
+            Far::File(file) => descriptor::is_journal(file).then_some(JOURNAL_SEVERITY),
+            Far::Stderr => descriptor::is_journal(&io::stderr()).then_some(JOURNAL_SEVERITY),
+            Far::Pipe(_) => None,
+            Far::Journal(..) => Some(JOURNAL_SEVERITY),
+            Far::Syslog(syslog) => Some(syslog.default_severity()),
         };
-        is_journal.then_some(JOURNAL_SEVERITY)
+        LineForm { default_severity, has_fields }
+    }
+
+    /// Rotates the file from now on by these rules. Other destinations have no files.
+    pub(super) fn set_rotation(&mut self, rotation: Option<Rotation>) {
+        self.rotator.rotation = rotation.filter(|_| self.has_own_file);
+    }
+
+    /// Rotates the file, if that is due before the next lines. Returns the number of bytes to write
+    /// next, in whole lines.
+    ///
+    /// # Errors
+    /// The system's error. The present file goes on for a while then.
+    pub(super) fn rotate_if_due(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let (Far::File(file), LogTarget::File(path)) = (&mut self.far, &self.target) else {
+            return Ok(lines.len());
+        };
+        if self.rotator.step(file, lines) == RotationStep::Rotate {
+            *file = self.rotator.rotate(path, file)?;
+        }
+        match self.rotator.step(file, lines) {
+            RotationStep::Write(bytes) => Ok(bytes),
+            // Another process has filled the file in the meantime.
+            RotationStep::Rotate => Ok(lines.len()),
+        }
     }
 
     /// Called on the log's thread once it has the sink: starts to wait for the end of a command.
@@ -83,8 +128,12 @@ impl Sink {
             Far::File(file) => file.write(lines),
             Far::Pipe(command) => command.write(lines),
             Far::Syslog(syslog) => syslog.write(lines),
+            Far::Journal(journal, stream) => journal.write(lines, JOURNAL_SEVERITY, stream),
             Far::Stderr => io::stderr().write(lines),
         };
+        if let (Far::File(_), Ok(bytes)) = (&self.far, &written) {
+            self.rotator.note(&lines[..*bytes]);
+        }
         match written {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
@@ -96,12 +145,31 @@ impl Sink {
 impl Far {
     fn open(target: &LogTarget) -> io::Result<Self> {
         match target {
-            LogTarget::File(path) => open_file(path).map(Far::File),
+            LogTarget::File(path) => open_file(path).map(Far::of_file),
             LogTarget::Pipe(command) => LogCommand::start(command).map(Far::Pipe),
             LogTarget::Syslog { priority, name } => Ok(Far::Syslog(Syslog::new(*priority, name))),
-            LogTarget::Stderr => Ok(Far::Stderr),
+            LogTarget::Stderr => Ok(match stderr_to_journal() {
+                Some((journal, stream)) => Far::Journal(journal, stream),
+                None => Far::Stderr,
+            }),
         }
     }
+
+    fn of_file(file: File) -> Self {
+        match descriptor::is_journal(&file).then(Journal::connect).flatten() {
+            Some(journal) => Far::Journal(journal, file),
+            None => Far::File(file),
+        }
+    }
+}
+
+/// The journal, if standard error leads to it and it listens.
+fn stderr_to_journal() -> Option<(Journal, File)> {
+    if !descriptor::is_journal(&io::stderr()) {
+        return None;
+    }
+    let stream = descriptor::duplicate(libc::STDERR_FILENO).ok()?;
+    Some((Journal::connect()?, stream))
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
@@ -112,8 +180,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     if is_fifo {
         return open_fifo(path);
     }
-    // Never writable for other users, regardless of the umask.
-    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
+    append_to(path)
 }
 
 /// Opens a named pipe. Without a reader, opening it for writing only would block. Opened for both

@@ -83,7 +83,7 @@ impl Syslog {
 }
 
 /// Splits a severity such as `<4>` from the beginning of a line.
-fn split_severity(line: &[u8]) -> Option<(u8, &[u8])> {
+pub(super) fn split_severity(line: &[u8]) -> Option<(u8, &[u8])> {
     match line {
         [b'<', digit @ b'0'..=b'7', b'>', rest @ ..] => Some((digit - b'0', rest)),
         _ => None,

@@ -329,3 +329,66 @@ fn a_fifo_without_a_reader_is_opened_and_keeps_its_lines() {
     reader.read_exact(&mut line).expect("read");
     assert_eq!(&line, b"beside\n");
 }
+
+/// The old files of a log and the log itself, oldest first.
+fn rotated(path: &Path) -> Vec<String> {
+    let name = |number: u32| format!("{}.{number}", path.display());
+    let count = (1..).find(|number| !Path::new(&name(*number)).exists()).expect("an end") - 1;
+    let old = (1..=count).rev().map(|number| read(Path::new(&name(number))));
+    old.chain([read(path)]).collect()
+}
+
+#[test]
+fn no_line_is_lost_or_torn_by_rotations() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let writer = open(&path);
+    let rotation = Rotation { bytes_max: Some(1_000), kept_files: 1_000, age_max_s: None };
+    writer.set_rotation(Some(rotation));
+    let (one, other) = (writer.handle(), writer.handle());
+    for number in 0..5_000 {
+        one.write_line(format!("one {number}").as_bytes());
+        other.write_line(format!("other {number}").as_bytes());
+    }
+    assert!(writer.flush(PATIENCE));
+    let files = rotated(&path);
+    assert!(files.len() > 90, "{} files", files.len());
+    assert!(files.iter().all(|file| file.len() <= 1_000 && file.ends_with('\n')));
+    let text = files.concat();
+    for who in ["one", "other"] {
+        let numbers = text.lines().filter_map(|line| line.strip_prefix(who)?.strip_prefix(' '));
+        assert!(numbers.eq((0..5_000).map(|number| number.to_string())), "{who}");
+    }
+}
+
+#[test]
+fn rotation_ends_when_it_is_switched_off() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let writer = open(&path);
+    let rotation = Rotation { bytes_max: Some(10), kept_files: 3, age_max_s: None };
+    let handle = writer.handle();
+    for (rotation, expected) in [
+        (Some(rotation), vec!["0 line\n", "1 line\n"]),
+        (None, vec!["0 line\n", "1 line\n2 line\n"]),
+    ] {
+        writer.set_rotation(rotation);
+        let before = if rotation.is_some() { 0..2 } else { 2..3 };
+        before.for_each(|number| handle.write_line(format!("{number} line").as_bytes()));
+        assert!(writer.flush(PATIENCE));
+        assert_eq!(rotated(&path), expected);
+    }
+}
+
+#[test]
+fn a_rotation_that_fails_is_reported_and_loses_nothing() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    std::fs::create_dir(dir.path().join("log.1")).expect("a directory in the way");
+    let writer = open(&path);
+    writer.set_rotation(Some(Rotation { bytes_max: Some(10), kept_files: 1, age_max_s: None }));
+    let handle = writer.handle();
+    (0..100).for_each(|number| handle.write_line(format!("line {number}").as_bytes()));
+    assert!(writer.flush(PATIENCE));
+    assert!(read(&path).lines().eq((0..100).map(|number| format!("line {number}"))));
+}

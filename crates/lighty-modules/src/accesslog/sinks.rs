@@ -10,7 +10,7 @@ use lighty_config::{Active, Config};
 use lighty_core::Settings;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::clock::local_time::LocalTime;
-use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter, Reopening};
+use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter, Reopening, Rotation};
 use lighty_io::threads;
 
 use super::settings::AccessLogSettings;
@@ -105,6 +105,11 @@ impl Sinks {
     /// Reopens the files after log rotation (SIGHUP).
     pub fn reopen(&self, reopening: &Arc<Reopening>) {
         self.writers().for_each(|writer| writer.reopen(reopening));
+    }
+
+    /// Rotates the files by these rules from now on; `None`: never.
+    pub fn set_rotation(&self, rotation: Option<Rotation>) {
+        self.writers().for_each(|writer| writer.set_rotation(rotation));
     }
 
     /// Waits until all logged lines are written, at most `patience` for all logs together. Returns

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -209,8 +209,9 @@ fn descriptor_that_was_not_passed_is_refused_as_a_log() {
     assert!(code == 1 && err.contains(why), "{code} {err}");
 }
 
-/// Has `JOURNAL_STREAM` name descriptor 2, as systemd does.
-const AS_JOURNAL: &str = "export JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/0); \
+/// Has `JOURNAL_STREAM` name descriptor 2, as systemd does. No journal listens.
+const AS_JOURNAL: &str = "export JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/0) \
+                          LIGHTY_JOURNAL_SOCKET=${JOURNAL:-/nonexistent}; \
                           exec \"$@\" 2>&0 1>&0 </dev/null";
 
 #[test]
@@ -226,6 +227,47 @@ fn lines_for_the_journal_begin_with_their_priority() {
     assert_eq!(server.get("/a").text(), "x");
     let text = await_message(&mut log, "GET /a ");
     assert!(text.contains("<6><0>GET /a "), "no client chooses a priority: {text}");
+}
+
+#[test]
+fn journal_gets_lines_with_fields() {
+    let setup = lighty!()
+        .file("a", "x")
+        .config("accesslog.filename = \"/dev/stdout\"\nserver.errorlog-level = \"info\"");
+    let path = setup.directory().join("journal");
+    let journal = UnixDatagram::bind(&path).expect("bound");
+    journal.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let setup = setup.env("JOURNAL", path.to_str().expect("UTF-8"));
+    let (server, _log) = with_socket(setup, AS_JOURNAL);
+    let entry = |message: &str| {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let length = journal.recv(&mut bytes).expect("an entry");
+            let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            if text.contains(message) {
+                return text;
+            }
+        }
+    };
+    let serving = entry("is serving");
+    for field in [
+        "PRIORITY=5\n",
+        "SYSLOG_IDENTIFIER=lighty\n",
+        "CODE_FILE=crates/lighty-server/src/boot.rs\n",
+        "CODE_LINE=",
+        "LIGHTY_MODULE=server\n",
+        "\nMESSAGE=[notice] lighty ",
+    ] {
+        assert!(serving.contains(field), "{field}: {serving}");
+    }
+    let mut client = server.connect();
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    let refused = entry("space-before-colon");
+    assert!(refused.contains("LIGHTY_CLIENT=127.0.0.1\n"), "{refused}");
+    assert_eq!(server.get("/a").text(), "x");
+    let access = entry("GET /a ");
+    assert!(access.starts_with("PRIORITY=6\n") && !access.contains("CODE_FILE"), "{access}");
 }
 
 #[test]

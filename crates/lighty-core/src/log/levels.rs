@@ -1,0 +1,234 @@
+//! Levels of the error log: one for all modules, and others for single modules.
+//!
+//! The module of a line is the directory of the source that writes it. All clones of a log share
+//! its levels; the start, a reload and the control socket change them.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::log::Level;
+
+/// Names of modules in `server.errorlog-levels`, sorted. A test of lighty-server compares them
+/// with its list of modules.
+const NAMES: &[&str] = &[
+    "access",
+    "accesslog",
+    "acme",
+    "alias",
+    "auth",
+    "cgi",
+    "chunked",
+    "control",
+    "core",
+    "cors",
+    "deflate",
+    "dirlisting",
+    "evasive",
+    "evhost",
+    "expire",
+    "extforward",
+    "flv_streaming",
+    "health",
+    "https",
+    "indexfile",
+    "io",
+    "magnet",
+    "proxy",
+    "redirect",
+    "rewrite",
+    "secdownload",
+    "server",
+    "setenv",
+    "simple_vhost",
+    "ssi",
+    "staticfile",
+    "status",
+    "timing",
+    "tls",
+    "tracing",
+    "trigger_b4_dl",
+    "uploadprogress",
+    "userdir",
+    "usertrack",
+    "webdav",
+];
+
+/// Crates whose directories are modules of their own.
+const DIVIDED: &[&str] = &["modules", "server"];
+
+/// A module without a level of its own.
+const INHERITS: u8 = u8::MAX;
+
+/// A module of the error log, as an index of `NAMES`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogModule(u8);
+
+impl LogModule {
+    /// The module with a given name: `proxy`, `mod_proxy_core` and `mod_proxy` are the same.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let short = name.strip_prefix("mod_").unwrap_or(name);
+        let short = if short == "proxy_core" { "proxy" } else { short };
+        NAMES.binary_search(&short).ok().map(Self::at)
+    }
+
+    /// The module of a place in the source; `None` for code of tests and libraries.
+    pub fn of_place(place: &Location<'_>) -> Option<Self> {
+        Self::of_path(place.file())
+    }
+
+    fn of_path(path: &str) -> Option<Self> {
+        let (name, below) = path.rsplit_once("lighty-")?.1.split_once("/src/")?;
+        let directory = below.split(['/', '.']).next().filter(|_| DIVIDED.contains(&name));
+        directory.and_then(Self::of_name).or_else(|| Self::of_name(name))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        NAMES[usize::from(self.0)]
+    }
+
+    /// All modules, sorted by their names.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..NAMES.len()).map(Self::at)
+    }
+
+    /// All names, sorted.
+    pub fn names() -> &'static [&'static str] {
+        NAMES
+    }
+
+    fn at(index: usize) -> Self {
+        Self(u8::try_from(index).expect("fewer than 255 modules"))
+    }
+}
+
+/// Levels of all modules. One thread at a time changes them, any thread reads them.
+pub struct Levels {
+    /// The level of modules without one of their own.
+    common: AtomicU8,
+    /// Levels by module, or `INHERITS`.
+    modules: [AtomicU8; NAMES.len()],
+    /// The lowest level of all, so that most calls compare one number.
+    lowest: AtomicU8,
+}
+
+impl Levels {
+    /// The same level for all modules.
+    pub fn new(common: Level) -> Self {
+        Self {
+            common: AtomicU8::new(common as u8),
+            modules: [const { AtomicU8::new(INHERITS) }; NAMES.len()],
+            lowest: AtomicU8::new(common as u8),
+        }
+    }
+
+    /// The level of modules without one of their own.
+    pub fn common(&self) -> Level {
+        level(self.common.load(Ordering::Relaxed))
+    }
+
+    /// The level in force for a module.
+    pub fn of(&self, module: LogModule) -> Level {
+        self.own(module).unwrap_or_else(|| self.common())
+    }
+
+    /// A module's own level, if it has one.
+    pub fn own(&self, module: LogModule) -> Option<Level> {
+        let own = self.modules[usize::from(module.0)].load(Ordering::Relaxed);
+        (own != INHERITS).then(|| level(own))
+    }
+
+    /// Changes the level of modules without one of their own.
+    pub fn set_common(&self, common: Level) {
+        self.common.store(common as u8, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// Gives a module a level of its own, or the common one.
+    pub fn set(&self, module: LogModule, own: Option<Level>) {
+        let own = own.map_or(INHERITS, |level| level as u8);
+        self.modules[usize::from(module.0)].store(own, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// Sets all levels, as a configuration has them. A later pair of a module wins.
+    pub fn replace(&self, common: Level, own: &[(LogModule, Level)]) {
+        self.common.store(common as u8, Ordering::Relaxed);
+        for module in LogModule::all() {
+            let named = own.iter().rev().find(|(named, _)| *named == module);
+            let own = named.map_or(INHERITS, |(_, level)| *level as u8);
+            self.modules[usize::from(module.0)].store(own, Ordering::Relaxed);
+        }
+        self.settle();
+    }
+
+    fn settle(&self) {
+        let all = LogModule::all().map(|module| self.of(module));
+        let lowest = all.min().unwrap_or(Level::Debug).min(self.common());
+        self.lowest.store(lowest as u8, Ordering::Relaxed);
+    }
+
+    /// True if a line of this level, written at this place, belongs into the log.
+    pub(super) fn admit(&self, level: Level, place: &Location<'_>) -> bool {
+        if (level as u8) < self.lowest.load(Ordering::Relaxed) {
+            return false;
+        }
+        let module = LogModule::of_place(place);
+        level >= module.map_or_else(|| self.common(), |module| self.of(module))
+    }
+}
+
+fn level(number: u8) -> Level {
+    Level::ALL.get(usize::from(number)).copied().unwrap_or(Level::Debug)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted() {
+        assert!(NAMES.is_sorted());
+    }
+
+    #[test]
+    fn places_have_modules() {
+        for (path, expected) in [
+            ("crates/lighty-proxy/src/serve.rs", Some("proxy")),
+            ("crates/lighty-modules/src/cgi/output.rs", Some("cgi")),
+            ("crates/lighty-modules/src/cgi.rs", Some("cgi")),
+            ("/lighty-2/crates/lighty-server/src/tls/keeper.rs", Some("tls")),
+            ("crates/lighty-server/src/boot.rs", Some("server")),
+            ("crates/lighty-core/src/log/levels.rs", Some("core")),
+            ("crates/lighty-core/tests/integration/main.rs", None),
+            ("library/core/src/option.rs", None),
+        ] {
+            assert_eq!(LogModule::of_path(path).map(LogModule::name), expected, "{path}");
+        }
+        for name in ["proxy", "mod_proxy", "mod_proxy_core"] {
+            assert_eq!(LogModule::of_name(name).map(LogModule::name), Some("proxy"));
+        }
+        assert_eq!(LogModule::of_name("prox"), None);
+    }
+
+    #[test]
+    fn module_may_have_a_level_of_its_own() {
+        let levels = Levels::new(Level::Notice);
+        let core = LogModule::of_name("core").expect("a module");
+        let admits = |level| levels.admit(level, Location::caller());
+        assert!(admits(Level::Notice) && !admits(Level::Info));
+        levels.set(core, Some(Level::Debug));
+        assert!(admits(Level::Debug));
+        assert_eq!((levels.of(core), levels.common()), (Level::Debug, Level::Notice));
+        levels.set(core, Some(Level::Error));
+        assert!(admits(Level::Error) && !admits(Level::Warning));
+        levels.set(core, None);
+        assert!(admits(Level::Notice) && !admits(Level::Info));
+        levels.set_common(Level::Info);
+        assert!(admits(Level::Info) && !admits(Level::Debug));
+        let acme = LogModule::of_name("acme").expect("a module");
+        levels.replace(Level::Error, &[(acme, Level::Debug), (acme, Level::Info)]);
+        assert_eq!(levels.own(acme), Some(Level::Info));
+        assert!(admits(Level::Error) && !admits(Level::Warning));
+    }
+}

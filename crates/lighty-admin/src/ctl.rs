@@ -15,6 +15,13 @@ const LOOK: Duration = Duration::from_millis(200);
 pub enum Verb {
     /// GET of a path, such as `/status`.
     Query(&'static str),
+    /// The status, as a check: its result is an error while the server is not ready.
+    CheckReady,
+    /// Readiness off, or on again.
+    DrainSelf {
+        /// The readiness URL says 503.
+        on: bool,
+    },
     /// POST to a path without arguments, such as `/reload`.
     Change(&'static str),
     /// Let a new process take the server's place.
@@ -52,6 +59,9 @@ pub enum CtlError {
     /// The server refused it, or did not reply.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The server is not ready, for these reasons.
+    #[error("not ready: {0}")]
+    NotReady(String),
     /// Requests were still under way after the time to wait.
     #[error("requests under way at {backend}: {requests}")]
     Busy {
@@ -69,11 +79,21 @@ pub enum CtlError {
 pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
     Ok(match verb {
         Verb::Query(path) => call(socket, "GET", path, &Value::Null)?,
+        Verb::CheckReady => check_ready(call(socket, "GET", "/status", &Value::Null)?)?,
+        Verb::DrainSelf { on } => call(socket, "POST", "/drain-self", &json!({ "on": on }))?,
         Verb::Change(path) => call(socket, "POST", path, &json!({}))?,
         Verb::Upgrade { binary } => call(socket, "POST", "/upgrade", &json!({ "binary": binary }))?,
         Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
         Verb::Backend(verb) => change_backend(socket, verb)?,
     })
+}
+
+fn check_ready(status: Value) -> Result<Value, CtlError> {
+    if status["ready"] == Value::Bool(true) {
+        return Ok(status);
+    }
+    let reasons = status["not_ready"].as_array().map_or(&[][..], Vec::as_slice);
+    Err(CtlError::NotReady(reasons.iter().map(cell).collect::<Vec<_>>().join(", ")))
 }
 
 fn change_backend(socket: &Path, verb: &BackendVerb) -> Result<Value, CtlError> {
@@ -132,6 +152,8 @@ const ORDER: &[&str] = &[
     "version",
     "pid",
     "uptime_s",
+    "ready",
+    "not_ready",
     "generation",
     "last_reload_succeeded",
     "old_generations",

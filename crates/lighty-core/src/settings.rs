@@ -258,6 +258,10 @@ pub struct ServerSettings {
     /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
     /// begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
+    /// `server.drain-delay`: seconds between a graceful stop's order and the end of listening.
+    pub drain_delay_s: u32,
+    /// `server.max-worker-restarts`: restarts of workers within a minute.
+    pub worker_restarts_max: u32,
     /// `server.absolute-dir-redirect` of the feature flags: Location contains scheme and host.
     pub absolute_dir_redirect: bool,
     /// `http10.range` of the feature flags: ranges are served to HTTP/1.0 too.
@@ -333,6 +337,8 @@ impl Default for ServerSettings {
             graceful_shutdown_timeout_s: 0,
             upgrade_timeout_s: 30,
             tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
+            drain_delay_s: 0,
+            worker_restarts_max: limits::WORKER_RESTARTS_MAX,
             absolute_dir_redirect: false,
             http10_range: false,
             odd_field_variables: false,

@@ -22,6 +22,7 @@ pub mod evhost;
 pub mod expire;
 pub mod extforward;
 pub mod flv_streaming;
+pub mod health;
 pub mod https;
 pub mod indexfile;
 #[cfg(feature = "scripts")]

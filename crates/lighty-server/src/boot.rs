@@ -36,6 +36,7 @@ use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
+use lighty_modules::health::{Readiness, Unready};
 use lighty_modules::tracing::Exporters;
 use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::upstream::configured;
@@ -339,6 +340,7 @@ fn shared(
     upstreams.trust(Arc::clone(&tls.materials));
     upstreams.commit(&naming);
     let states = States::default();
+    readiness(&states).set(Unready::Starting, true);
     Ok(Shared {
         tls,
         board: report::board(upstreams, &states),
@@ -348,6 +350,11 @@ fn shared(
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
         ..Shared::new(wall_s(), naming).map_err(failed("starting"))?
     })
+}
+
+/// Readiness of the process, for `health.ready-url`.
+fn readiness(states: &States) -> Readiness {
+    states.of("mod_health")
 }
 
 /// Writes the last log lines. Lines that cannot be written (full disk, hanging command) are lost
@@ -588,6 +595,7 @@ fn launch(
     }
     drop(ready_tx);
     let engine = await_workers(&ready, workers, say)?;
+    readiness(&plan.borrow().shared.states).set(Unready::Starting, false);
     memory::unmap_startup_code();
     say(
         Level::Notice,

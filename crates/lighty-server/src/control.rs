@@ -2,10 +2,12 @@
 //!
 //! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
 //! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
-//! responses, `backends` changes the use of backends, `client` is the other end.
+//! responses, `backends` changes the use of backends, `drain_self` ends readiness, `client` is the
+//! other end.
 
 mod backends;
 pub mod client;
+mod drain_self;
 mod fault;
 mod message;
 mod route;
@@ -19,6 +21,7 @@ use lighty_http::Status;
 use lighty_io::clock::Clock;
 use lighty_io::process::control::CallerProcess;
 use lighty_io::process::signals::Signal;
+use lighty_modules::health::Readiness;
 use lighty_proxy::upstream::registry::Registry;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -57,6 +60,10 @@ impl ControlledServer {
 
     fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.plans.borrow())
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.plans.borrow().shared.states.of("mod_health")
     }
 }
 
@@ -107,6 +114,10 @@ async fn begin(
             ControlWork::Signal(done("the logs are opened again"), Signal::ReopenLogs)
         }
         Verb::Change(Change::Stop) => stop(&request)?,
+        Verb::Change(Change::DrainSelf) => {
+            let message = drain_self::change(&server.readiness(), &request.body)?;
+            ControlWork::Respond(done(message))
+        }
         Verb::Change(Change::Backend(change)) => {
             let changed = backends::change(&server.upstreams, change, &request.body)?;
             ControlWork::Respond(message::response(Status::OK, &changed))

@@ -37,6 +37,7 @@ use lighty_modules::{
     expire::Expire,
     extforward::Extforward,
     flv_streaming::FlvStreaming,
+    health::Health,
     https::Https,
     indexfile::IndexFile,
     redirect::Redirect,
@@ -117,6 +118,8 @@ modules! {
     "mod_tracing", Tracing, Set, |with| Tracing::new(with.state());
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
+    // Before redirections: a probe speaks plain HTTP and follows none.
+    "mod_health", Health, Set, |with| Health::new(with.state());
     "mod_https", Https, Always, |_| Https;
     // Before redirections, which browsers do not follow in a preflight, and before authentication.
     "mod_cors", Cors, Set, |_| Cors;

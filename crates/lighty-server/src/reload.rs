@@ -15,6 +15,7 @@ use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
+use lighty_modules::health::Readiness;
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::configured::{self, Configured};
@@ -157,6 +158,17 @@ impl Reloader {
     /// Returns the state that the instances of a module share.
     pub(crate) fn state_of<T: State>(&self, module: &'static str) -> T {
         self.plans.borrow().shared.states.of(module)
+    }
+
+    /// Readiness of the process, for `health.ready-url`.
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.state_of("mod_health")
+    }
+
+    /// Time between a graceful stop's order and the end of listening.
+    pub(crate) fn drain_delay(&self) -> Duration {
+        let delay_s = self.plans.borrow().config.global().server.drain_delay_s;
+        Duration::from_secs(delay_s.into())
     }
 
     /// Time limit of a graceful stop under the present configuration.

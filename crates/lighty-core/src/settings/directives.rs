@@ -1,8 +1,9 @@
 //! The core's rows of the directive table.
 //!
 //! `process`: directives of the process. `connections`: limits on connections and requests.
-//! `http2`: limits of HTTP/2. `files`: files, media types and validators. `bodies`: bodies between
-//! client and backend. `debug`: tracing switches. `feature_flags`: `server.feature-flags`. `tls`:
+//! `http2`: limits of HTTP/2. `lifecycle`: stop, and restarts of workers. `files`: files, media
+//! types and validators. `bodies`: bodies between client and backend. `debug`: tracing switches.
+//! `error_log`: contents of the error log. `feature_flags`: `server.feature-flags`. `tls`:
 //! lighttpd's TLS switches. `lighttpd`: lighttpd's names that this version does not support, or
 //! never will.
 
@@ -13,6 +14,7 @@ mod error_log;
 mod feature_flags;
 mod files;
 mod http2;
+mod lifecycle;
 mod lighttpd;
 mod process;
 mod tls;
@@ -29,6 +31,7 @@ pub fn all() -> Vec<Directive<Settings>> {
     rows.extend(error_log::rows());
     rows.extend(connections::rows());
     rows.extend(http2::rows());
+    rows.extend(lifecycle::rows());
     rows.extend(files::rows());
     rows.extend(bodies::rows());
     rows.extend(debug::rows());

@@ -39,6 +39,17 @@ pub const HANDSHAKE_BACKLOG_MAX: u32 = 1024;
 /// (`server.tunnel-stop-timeout`). A tunnel has no response whose end could be awaited.
 pub const TUNNEL_STOP_SECONDS: u32 = 10;
 
+/// Maximum seconds between a graceful stop's order and the end of listening
+/// (`server.drain-delay`): load balancers look every few seconds.
+pub const DRAIN_DELAY_SECONDS_MAX: i64 = 3600;
+
+/// Restarts of workers after panics within a minute (`server.max-worker-restarts`). More would be
+/// a crash loop, which a supervisor should see.
+pub const WORKER_RESTARTS_MAX: u32 = 5;
+
+/// Largest value of `server.max-worker-restarts`.
+pub const WORKER_RESTARTS_LIMIT: i64 = 1000;
+
 /// Interim responses per request: a backend that sends nothing else would keep its client waiting
 /// forever.
 pub const INTERIM_MAX: u32 = 100;

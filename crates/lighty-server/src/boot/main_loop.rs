@@ -1,5 +1,7 @@
 //! The main thread of a running server: signals, reloads and the stop.
 
+mod drain_delay;
+
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use lighty_io::clock::deadline::Deadline;
 use lighty_io::log_writer::Reopening;
 use lighty_io::process::control::Caller;
 use lighty_io::process::signals::{Signal, Signals};
+use lighty_modules::health::Unready;
 use lighty_proxy::upstream::registry::Registry;
 
 use super::{Workers, failed, wall_s};
@@ -18,6 +21,7 @@ use crate::boot::upgrade::{UpgradeEnd, upgrade};
 use crate::control::{self, ControlFault, ControlWork, ControlledServer};
 use crate::report::counts;
 use crate::worker::thread::Command;
+use drain_delay::end_readiness;
 
 /// Time limit for a stopping worker before the process exits without it. A worker that hangs in a
 /// blocking backend read would otherwise hold the process forever.
@@ -225,16 +229,20 @@ async fn obey(
             main.own.manager.stopping();
             stop(running, Command::Stop);
         }
-        Signal::GracefulStop => {
+        Signal::GracefulStop if successor.is_some() => {
             let patience = main.reloader.graceful_patience();
-            let command = if successor.is_some() { Command::Leave } else { Command::Drain };
-            if successor.is_some() {
-                main.reloader.service.stop();
+            main.reloader.service.stop();
+            graceful(running, main, Command::Leave, patience, signals, say).await;
+        }
+        Signal::GracefulStop => {
+            main.own.manager.stopping();
+            if end_readiness(running, main, signals, say).await {
+                stop(running, Command::Stop);
             } else {
-                main.own.manager.stopping();
                 say(Level::Notice, "graceful stop: waiting for responses under way");
+                let patience = main.reloader.graceful_patience();
+                graceful(running, main, Command::Drain, patience, signals, say).await;
             }
-            graceful(running, main, command, patience, signals, say).await;
         }
         Signal::ReopenLogs => reopen_logs(running, main),
         Signal::Report => report_counters(running, main, say),
@@ -316,6 +324,7 @@ async fn graceful(
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
 ) {
+    main.reloader.readiness().set(Unready::Stopping, true);
     // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
     if let Some(pid_file) = main.own.pid_file.as_ref().filter(|_| command == Command::Drain) {

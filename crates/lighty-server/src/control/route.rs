@@ -40,6 +40,7 @@ pub(super) enum Change {
     Upgrade,
     ReopenLogs,
     Stop,
+    DrainSelf,
     Backend(BackendChange),
 }
 
@@ -71,6 +72,11 @@ pub const ROUTES: &[Route] = &[
     ),
     change("/reopen-logs", "open the log files again", Change::ReopenLogs),
     change("/stop", "stop gracefully; with {\"now\": true}: at once", Change::Stop),
+    change(
+        "/drain-self",
+        "with {\"on\": true} health.ready-url says 503; nothing else changes",
+        Change::DrainSelf,
+    ),
     backend("/backends/ready", "use a backend as configured", BackendChange::Ready),
     backend("/backends/drain", "send a backend no new requests", BackendChange::Drain),
     backend(

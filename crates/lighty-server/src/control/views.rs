@@ -19,6 +19,10 @@ pub(super) struct Status {
     version: &'static str,
     pid: u32,
     uptime_s: i64,
+    /// True if `health.ready-url` says 200.
+    ready: bool,
+    /// Reasons why it does not.
+    not_ready: Vec<&'static str>,
     /// 0 for the configuration of the start; one more for each reload.
     generation: u64,
     last_reload_succeeded: bool,
@@ -94,11 +98,14 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
     let plan = server.plan();
     let (reports, count) = plan.shared.board.ask(ReportParts::default()).await;
     let has_reported = |worker: &usize| reports.iter().any(|report| report.worker == *worker);
+    let not_ready = server.readiness().objections();
     let hanging_workers = (0..count).filter(|worker| !has_reported(worker)).collect();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         uptime_s: Clock::start().unix_s() - plan.shared.started_s,
+        ready: not_ready.is_empty(),
+        not_ready,
         generation: plan.number,
         last_reload_succeeded: server.figures.has_succeeded(),
         old_generations: server.old_generations,

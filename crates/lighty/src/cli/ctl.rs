@@ -18,7 +18,11 @@ pub(crate) struct RunningServer {
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Ctl {
     /// Show version, uptime, configuration, workers, and hanging workers
-    Status,
+    Status {
+        /// Exit with 1 while the server is not ready: stopping, starting, or drained
+        #[arg(long)]
+        ready: bool,
+    },
     /// Show every backend with its state and figures
     Backends,
     /// Show connections and HTTP/2 streams; with their requests, if mod_status has a page
@@ -40,6 +44,11 @@ pub(crate) enum Ctl {
         /// Stop at once, without waiting for the responses under way
         #[arg(long)]
         now: bool,
+    },
+    /// Have health.ready-url say 503, so that load balancers send new clients elsewhere
+    DrainSelf {
+        /// On, or off again
+        switch: Switch,
     },
     /// Use a backend as configured
     Ready(NamedBackend),
@@ -68,6 +77,15 @@ pub(crate) enum Ctl {
     },
 }
 
+/// A state that is switched on and off.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Begins.
+    On,
+    /// Ends.
+    Off,
+}
+
 /// A backend of the running server.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct NamedBackend {
@@ -94,7 +112,9 @@ impl Ctl {
     /// Returns the request for the control socket.
     pub(crate) fn verb(&self) -> Verb {
         match self {
-            Self::Status => Verb::Query("/status"),
+            Self::Status { ready: true } => Verb::CheckReady,
+            Self::Status { ready: false } => Verb::Query("/status"),
+            Self::DrainSelf { switch } => Verb::DrainSelf { on: *switch == Switch::On },
             Self::Backends => Verb::Query("/backends"),
             Self::Connections => Verb::Query("/connections"),
             Self::Certificates => Verb::Query("/certificates"),

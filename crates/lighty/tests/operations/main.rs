@@ -11,6 +11,7 @@ mod documentation;
 mod environment;
 mod error_log;
 mod explain;
+mod health;
 mod hosts;
 mod lifecycle;
 mod load;

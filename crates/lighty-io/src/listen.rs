@@ -9,6 +9,7 @@ mod closing;
 mod inherit;
 mod interfaces;
 mod mend;
+mod mptcp;
 mod private_dir;
 mod program_socket;
 mod refused;
@@ -69,6 +70,8 @@ pub struct BindOptions {
     /// Seconds that the kernel waits for the first bytes before it reports a connection
     /// (TCP_DEFER_ACCEPT); `None` is off.
     pub defer_accept_s: Option<u32>,
+    /// Multipath TCP (RFC 8684), if the system has it.
+    pub mptcp: bool,
     /// Access bits of a unix socket, e.g. `0o660`; `None` leaves them to the umask.
     pub unix_mode: Option<u32>,
 }
@@ -80,6 +83,7 @@ impl Default for BindOptions {
             reuse_port: false,
             v6_only: true,
             defer_accept_s: None,
+            mptcp: false,
             unix_mode: None,
         }
     }
@@ -224,7 +228,7 @@ fn cannot_bind(spec: &BindSpec, error: &io::Error) -> io::Error {
 
 /// A socket bound to an address but not yet listening.
 fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    let socket = mptcp::stream_socket(address, options.mptcp)?;
     socket.set_reuse_address(true)?;
     if options.reuse_port {
         socket.set_reuse_port(true)?;

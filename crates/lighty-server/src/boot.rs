@@ -59,7 +59,7 @@ use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::idle::Activity;
-use crate::worker::thread::{self, Command, Order, Ready, Setup};
+use crate::worker::thread::{self, Command, Order, Ready, Restarts, Setup, Succession};
 use callers::Main;
 use main_loop::{MainLoop, start_main_loop, wait_for_end};
 
@@ -560,7 +560,7 @@ fn launch(
     say: &dyn Fn(Level, &str),
 ) -> Result<Workers, BootError> {
     let WorkerSetup { workers, fds, log, plan, swaps, upstreams, activity, command } = worker_setup;
-    let live_listeners = LiveListeners::default();
+    let (live_listeners, restarts) = (LiveListeners::default(), Restarts::default());
     let (orders, order) = watch::channel(Order { command, ..Order::default() });
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
@@ -590,6 +590,7 @@ fn launch(
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),
+            succession: Succession::counted_by(&restarts),
         };
         thread::spawn(setup).map_err(failed("starting a worker"))?;
     }

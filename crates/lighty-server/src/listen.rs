@@ -6,3 +6,4 @@ pub mod info;
 pub mod listeners;
 pub mod live;
 mod recovery;
+pub(crate) mod spare;

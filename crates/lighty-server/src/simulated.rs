@@ -23,7 +23,7 @@ use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::tls::{self, Tls};
 use crate::worker::Worker;
-use crate::worker::thread::{self, Order, Setup, Started};
+use crate::worker::thread::{self, Order, Setup, Started, Succession};
 
 /// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
 const LISTENERS: [(&str, u16); 7] = [
@@ -86,6 +86,7 @@ impl Simulated {
             order: orders,
             ready: mpsc::channel().0,
             done: mpsc::channel().0,
+            succession: Succession::default(),
         };
         let Started { worker, proxy, .. } = thread::start(&mut setup)?;
         let listeners = LISTENERS

@@ -288,7 +288,11 @@ impl StatusBoard {
     /// Adds a worker to the board.
     pub fn join(&self) -> StatusResponder {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
-        self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        let mut workers = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A worker that was replaced replies no more.
+        workers.retain(|worker| !worker.is_closed());
+        workers.push(ask);
+        drop(workers);
         StatusResponder(questions)
     }
 

@@ -52,6 +52,7 @@ impl Worker {
             }
             keep::pause_after("accept", &panicked).await;
         }
+        guard.close_spare();
         drop(guard);
     }
 
@@ -80,6 +81,8 @@ impl Worker {
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
                 Err(AcceptError::Broken(_)) if self.stopping.get() => break,
                 Err(AcceptError::Broken(error)) => {
+                    // Another socket may take its place.
+                    guard.close_spare();
                     if let Some(broken) = listening.take() {
                         guard.release_socket();
                         let name = &listener_info.name;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lighty_io::listen::Listener;
 use tokio::sync::Notify;
 
+use crate::listen::spare::SpareSocket;
+
 /// Counts the accepting listeners of all workers. Clones share the count.
 #[derive(Clone, Default)]
 pub struct LiveListeners(Arc<LiveState>);
@@ -56,6 +58,8 @@ impl LiveSocket {
 pub struct ListenerGuard {
     live_listeners: LiveListeners,
     number: usize,
+    /// The second descriptor of its socket, for a successor of the worker.
+    spare: Option<Arc<SpareSocket>>,
 }
 
 impl LiveListeners {
@@ -63,7 +67,7 @@ impl LiveListeners {
     pub fn guard(&self, socket: Option<LiveSocket>) -> ListenerGuard {
         self.0.ears.fetch_add(1, Ordering::Relaxed);
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let guard = ListenerGuard { live_listeners: self.clone(), number };
+        let guard = ListenerGuard { live_listeners: self.clone(), number, spare: None };
         if let Some(socket) = socket {
             guard.keep(socket);
         }
@@ -120,6 +124,17 @@ impl ListenerGuard {
         let shared = &self.live_listeners.0;
         let mut sockets = shared.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.retain(|(number, _)| *number != self.number);
+    }
+
+    /// The same guard, with the second descriptor of the listener's socket.
+    pub(crate) fn with_spare(mut self, spare: Option<Arc<SpareSocket>>) -> Self {
+        self.spare = spare;
+        self
+    }
+
+    /// Closes the second descriptor: the listener listens on this socket no more.
+    pub(crate) fn close_spare(&self) {
+        self.spare.iter().for_each(|spare| spare.close());
     }
 }
 

@@ -1,11 +1,14 @@
-//! A worker's thread: its runtime, its parts and its shutdown.
+//! A worker's thread: its runtime, its parts, its shutdown, and its replacement after a panic.
 
+mod succession;
+
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use lighty_config::{Active, Config};
-use lighty_core::log::{Level, Log};
+use lighty_core::log::{About, Level, Log};
 use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -33,6 +36,9 @@ use crate::report::counts;
 use crate::tls;
 use crate::worker::idle::Activity;
 use crate::worker::{Listening, TcpProxy, Worker};
+
+use succession::Successor;
+pub(crate) use succession::{Restarts, Succession};
 
 /// Order of the main thread to the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -77,6 +83,39 @@ pub(crate) struct Setup {
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
+    pub succession: Succession,
+}
+
+impl Setup {
+    /// The same arguments, for another start with these sockets.
+    fn copy(&self, sockets: Vec<(String, BoundSocket)>, succession: Succession) -> Self {
+        Self {
+            index: self.index,
+            plans: self.plans.clone(),
+            swapped: self.swapped.clone(),
+            sockets,
+            stat_entries_max: self.stat_entries_max,
+            roots_max: self.roots_max,
+            log: self.log.clone(),
+            upstreams: Arc::clone(&self.upstreams),
+            live_listeners: self.live_listeners.clone(),
+            activity: self.activity.clone(),
+            order: self.order.clone(),
+            ready: self.ready.clone(),
+            done: self.done.clone(),
+            succession,
+        }
+    }
+
+    /// Reports that the worker cannot start.
+    fn fail(&self, why: BootError) {
+        if self.succession.is_successor {
+            let text = format!("worker {} cannot start again: {why}", self.index);
+            self.log.line(Level::Error, Clock::start().unix_s(), &text, About::default());
+            self.live_listeners.lose(self.index);
+        }
+        let _ = self.ready.send(Ready::Failed(why));
+    }
 }
 
 /// A worker's report once it has started.
@@ -99,45 +138,50 @@ pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
     threads::start(&name, Some(STACK_BYTES), move || main(setup)).map(drop)
 }
 
-fn main(setup: Setup) {
+fn main(mut setup: Setup) {
     let done = setup.done.clone();
     let index = setup.index;
+    let successor = Successor::of(&mut setup);
     // If refused, the worker waits for others to use up their slices.
     let _ = slice::ask_for_slice(slice::LOOP_SLICE);
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_unpark(Clock::refresh_current)
         .build_local(LocalOptions::default());
-    match built {
+    let is_replaced = match built {
         Ok(runtime) => {
-            let (ready, live_listeners) = (setup.ready.clone(), setup.live_listeners.clone());
-            if let Err(panicked) = runtime.block_on(panics::catch(serve(setup))) {
-                let _ = ready.send(Ready::Failed(BootError::Panicked(panicked.0)));
-                live_listeners.lose(index);
+            let has_started = Cell::new(false);
+            match runtime.block_on(panics::catch(serve(setup, &has_started))) {
+                Ok(()) => {
+                    runtime.shutdown_background();
+                    false
+                }
+                Err(panicked) => successor.take_over(&panicked, runtime, has_started.get()),
             }
-            runtime.shutdown_background();
         }
         Err(error) => {
-            let why = BootError::Step("starting the event loop".to_owned(), error);
-            let _ = setup.ready.send(Ready::Failed(why));
-        }
-    }
-    let _ = done.send(index);
-}
-
-async fn serve(mut setup: Setup) {
-    let started = match start(&mut setup) {
-        Ok(started) => started,
-        Err(why) => {
-            let _ = setup.ready.send(Ready::Failed(why));
-            return;
+            setup.fail(BootError::Step("starting the event loop".to_owned(), error));
+            false
         }
     };
+    if !is_replaced {
+        let _ = done.send(index);
+    }
+}
+
+async fn serve(mut setup: Setup, has_started: &Cell<bool>) {
+    let started = match start(&mut setup) {
+        Ok(started) => started,
+        Err(why) => return setup.fail(why),
+    };
+    has_started.set(true);
     let worker = &started.worker;
     let report = worker.machine.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
     let (_, unwatched) = worker.machine.stat_cache.engine();
-    let _ = setup.ready.send(Ready::Serving { engine, unwatched });
+    if !setup.succession.is_successor {
+        let _ = setup.ready.send(Ready::Serving { engine, unwatched });
+    }
     let worker = Rc::clone(worker);
     obey(&mut setup, started).await;
     worker.log(Level::Info, &counts::line(setup.index, &worker));
@@ -146,7 +190,8 @@ async fn serve(mut setup: Setup) {
 /// Follows the main thread's orders until the worker ends.
 async fn obey(setup: &mut Setup, started: Started) {
     let worker = Rc::clone(&started.worker);
-    let mut followed = Order::default();
+    // The orders of the past do not concern the successor of another worker.
+    let mut followed = Order { command: Command::Serve, ..*setup.order.borrow() };
     loop {
         match follow(setup, &worker, &mut followed) {
             Command::Serve => worker.set_listening(Listening::Accepts),
@@ -274,6 +319,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     worker.tls.adopt(&plan.shared.tls);
     let mut listeners = Vec::new();
     let mut tasks = Vec::new();
+    let mut spares = std::mem::take(&mut setup.succession.spares).into_iter();
     for (name, socket) in std::mem::take(&mut setup.sockets) {
         let port = match socket.address() {
             BindSpec::Inet(address) => address.port(),
@@ -286,7 +332,8 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
         let speaks_tls = tls::is_spoken_at(&plan.config, &name);
         let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
         listeners.push(Rc::clone(&listener_info));
-        let guard = setup.live_listeners.guard(Some(live));
+        let guard =
+            setup.live_listeners.guard(Some(live)).with_spare(spares.next().flatten());
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
             listener,
             listener_info,
@@ -303,6 +350,11 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     tokio::task::spawn_local(
         responder.respond(move |wanted| report::report(index, &reported, &listening, wanted)),
     );
+    setup.succession.bridge = None;
+    if setup.succession.is_successor {
+        // A reload may wait for the worker that this one replaces.
+        let _ = setup.swapped.send(plan.number);
+    }
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 

@@ -384,12 +384,84 @@ fn a_server_that_cannot_accept_ends_with_an_error() {
 
 #[test]
 fn a_worker_that_is_lost_ends_the_process_with_an_error_once_the_others_have_answered() {
-    let mut server = Drilled::start("worker=1", "server.max-worker = 2\n");
+    let settings = "server.max-worker = 2\nserver.max-worker-restarts = 0\n";
+    let mut server = Drilled::start("worker=1", settings);
     server.signal("-HUP");
     assert_eq!(server.end(), Some(3));
     let log = server.log();
     assert!(log.contains("has ended by a panic: stopping"), "{log}");
+    assert!(log.contains("is not replaced: 0 restarts of workers within a minute"), "{log}");
     assert!(log.contains("as a drill wants it: worker") && log.contains("stopped"), "{log}");
+}
+
+/// Has one of two workers panic, and returns how many of some connections survive.
+fn survivors(server: &mut Drilled) -> usize {
+    let mut clients: Vec<_> = (0..32).map(|_| Client::tcp(server.address)).collect();
+    for client in &mut clients {
+        ask(client, "/a.txt");
+        assert_eq!(client.response().body, b"well");
+    }
+    server.signal("-HUP");
+    server.wait_for("a successor", |log| log.contains("another one takes its place"));
+    let is_answered = |client: &mut Client| {
+        let request = "GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
+        client.try_send(request).is_ok() && client.try_response(false).is_ok()
+    };
+    clients.iter_mut().map(is_answered).filter(|is_answered| *is_answered).count()
+}
+
+#[test]
+fn a_worker_that_panics_is_replaced_and_the_others_keep_their_connections() {
+    let mut server = Drilled::start("worker=1", "server.max-worker = 2\n");
+    let survivors = survivors(&mut server);
+    assert!((1..32).contains(&survivors), "{survivors} of 32 connections are left");
+    // All sockets of the group are accepted from: none of these waits for the lost worker.
+    for _ in 0..32 {
+        assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    }
+    server.signal("-HUP");
+    server.wait_for("logs", |log| log.contains("logs were opened again"));
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly: {}", server.log());
+    assert_eq!(server.log().matches("another one takes its place").count(), 1);
+}
+
+#[test]
+fn the_only_worker_is_replaced_as_well() {
+    let mut server = Drilled::start("worker=2", "server.max-worker = 1\n");
+    server.signal("-HUP");
+    let restarts = |log: &str| log.matches("another one takes its place").count();
+    // The second panic is that of the first successor.
+    server.wait_for("two successors", |log| restarts(log) == 2);
+    assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly: {}", server.log());
+    assert!(!server.log().contains("no listener accepts"), "{}", server.log());
+}
+
+#[test]
+fn workers_that_panic_again_and_again_end_the_process() {
+    let mut server = Drilled::start("worker=100", "server.max-worker = 2\n");
+    server.signal("-HUP");
+    assert_eq!(server.end(), Some(3));
+    let log = server.log();
+    assert_eq!(log.matches("another one takes its place").count(), 5, "{log}");
+    assert!(log.contains("5 restarts of workers within a minute are the limit"), "{log}");
+}
+
+#[test]
+fn the_first_panic_of_a_place_is_logged_with_its_backtrace() {
+    let mut server = Drilled::start("sweep=2", "server.max-worker = 1\n");
+    server.wait_for("two panics", |log| {
+        log.matches("task \"sweep\" begins again after a panic").count() == 2
+            && log.contains("backtrace of 'worker-0': ")
+    });
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0));
+    let log = server.log();
+    let frames = log.matches("panics::panic_if_drilled").count();
+    assert_eq!(frames, 1, "{log}");
+    assert!(log.contains("Worker>::sweep") || log.contains("Worker::sweep"), "{log}");
 }
 
 #[test]

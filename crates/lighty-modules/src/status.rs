@@ -4,6 +4,7 @@
 
 mod charts;
 mod durations;
+mod export;
 mod exposition;
 mod facts;
 mod hosts;
@@ -31,6 +32,7 @@ use tokio::sync::{Semaphore, oneshot};
 use exposition::Format;
 use facts::{Facts, FactsInput};
 
+pub use export::export;
 pub use hosts::note as note_hosts;
 
 /// Pages made at the same time, each on a thread of its own.

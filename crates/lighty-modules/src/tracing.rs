@@ -5,13 +5,17 @@
 //! a separate thread: a request never waits for it.
 //!
 //! Reading order: `settings`, this file, `span_record` (the data of a finished request), `otlp`
-//! (its encoding), `exporter` (the thread that sends it).
+//! (its encoding), `exporter` (the thread that sends it), `delivery` (requests to a collector).
+//! `telemetry` exports metrics and the error log.
 
+mod delivery;
 mod exporter;
 mod otlp;
+mod otlp_logs;
 mod partial_success;
 mod settings;
 mod span_record;
+mod telemetry;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,6 +33,7 @@ use settings::TracingSettings;
 use span_record::SpanRecord;
 
 pub use exporter::Exporters;
+pub use telemetry::{MetricsSource, Telemetry};
 
 /// W3C Trace Context section 3.3.
 const TRACESTATE: &[u8] = b"tracestate";

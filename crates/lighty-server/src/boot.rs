@@ -37,7 +37,7 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
 use lighty_modules::health::{Readiness, Unready};
-use lighty_modules::tracing::Exporters;
+use lighty_modules::tracing::{Exporters, Telemetry};
 use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
@@ -166,6 +166,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
         keeper,
         figures,
         service,
+        telemetry: Telemetry::default(),
         old: Vec::new(),
         holds_databases: false,
     };
@@ -259,6 +260,7 @@ impl Running {
     pub fn serve(self) -> Result<(), BootError> {
         let Running { main_loop, mut workers, own, mut reloader, activity, .. } = self;
         let log = reloader.log.clone();
+        reloader.export();
         let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
         own.manager.ready(&workers.live_listeners);
         let (plans, inside) = (reloader.plans.subscribe(), main_loop.runtime.enter());
@@ -275,6 +277,7 @@ impl Running {
         reloader.upstreams.stop(BACKENDS_PATIENCE);
         drop(own.pid_file);
         drop(workers.files);
+        reloader.telemetry.end(&log);
         exporters.finish(FLUSH_PATIENCE);
         counts::panics().iter().for_each(|line| say(Level::Error, line));
         log.settle_repeats(wall_s(), true);

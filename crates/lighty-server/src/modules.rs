@@ -172,6 +172,9 @@ modules! {
     "mod_accesslog", AccessLog, Named, |with| AccessLog::new(&with.shared.access_logs);
 }
 
+/// Modules, and directives of others that need them.
+const WORKS_FOR: &[(&str, &str)] = &[("mod_status", "tracing.metrics-collector")];
+
 /// Returns the names of the modules in this build, whatever `server.modules` names.
 pub fn names() -> Vec<&'static str> {
     REGISTRY.iter().map(|entry| entry.name).collect()
@@ -281,7 +284,10 @@ impl Entry {
 
     /// True if one of its directives is set anywhere.
     fn is_set(&self, written: &HashSet<&str>) -> bool {
+        let works_for =
+            |(module, name): &(&str, &str)| *module == self.name && written.contains(name);
         (self.directives)().iter().any(|row| written.contains(row.name))
+            || WORKS_FOR.iter().any(works_for)
     }
 }
 

@@ -16,6 +16,8 @@ use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::health::Readiness;
+use lighty_modules::status;
+use lighty_modules::tracing::{Exporters, Telemetry};
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::configured::{self, Configured};
@@ -108,6 +110,8 @@ pub(crate) struct Reloader {
     pub figures: Arc<ConfigFigures>,
     /// Obtains certificates.
     pub service: acme::Service,
+    /// Exports metrics and the error log.
+    pub telemetry: Telemetry,
     /// Configurations that may still have requests in progress.
     pub old: Vec<Arc<Config<Settings>>>,
     /// True while requests in progress use a database that is no longer configured.
@@ -266,6 +270,7 @@ impl Reloader {
         let old = self.plans.send_replace(Arc::new(plan));
         self.old.push(Arc::clone(&old.config));
         drop(old);
+        self.export();
         let late = self.await_workers(number).await;
         self.forget();
         match late {
@@ -291,6 +296,15 @@ impl Reloader {
         };
         let _ = tokio::time::timeout(WORKERS_PATIENCE, all).await;
         left
+    }
+
+    /// Exports metrics and the error log as the present configuration says.
+    pub(crate) fn export(&mut self) {
+        let plan = Arc::clone(&self.plans.borrow());
+        let (board, started_s) = (plan.shared.board.clone(), plan.shared.started_s);
+        let metrics = Arc::new(move |service: &str| status::export(&board, started_s, service));
+        let exporters: Exporters = self.state_of("mod_tracing");
+        self.telemetry.follow(plan.config.global(), &exporters, &self.log, metrics);
     }
 
     /// Drops configurations that have no requests left. Done here and not in a worker, because

@@ -1,10 +1,11 @@
 //! Metrics in the exposition formats of Prometheus.
 //!
 //! `family` defines the terms, `families` collects the server's metrics, `text` and `protobuf`
-//! write them.
+//! write them. `otlp` writes the same metrics for collectors of OpenTelemetry.
 
 mod families;
 mod family;
+mod otlp;
 mod protobuf;
 mod text;
 
@@ -60,6 +61,13 @@ pub(super) fn write(facts: &Facts, format: Format) -> Vec<u8> {
         Format::OpenMetrics => text::write(&families, text::Dialect::OpenMetrics),
         Format::Protobuf => protobuf::write(&families),
     }
+}
+
+/// Writes all metrics as an OTLP request. `now_us` is the time in microseconds since 1970.
+pub(super) fn write_otlp(facts: &Facts, service: &str, now_us: u64) -> Vec<u8> {
+    let started_us = facts.input.started_s.unsigned_abs() * 1_000_000;
+    let moments = otlp::Moments { started_us, now_us };
+    otlp::write(&families::all(facts), service, moments)
 }
 
 #[cfg(test)]

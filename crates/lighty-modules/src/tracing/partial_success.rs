@@ -1,4 +1,4 @@
-//! The response of a collector that rejected some spans with status 200 (OTLP 1.x, section "Partial
+//! The response of a collector that rejected some data with status 200 (OTLP 1.x, section "Partial
 //! Success").
 
 use serde_json::Value;
@@ -9,7 +9,10 @@ const BYTES_MAX: usize = 4096;
 /// Maximum length of a message in the log, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// Rejected spans and the reason. The other spans of the request were accepted.
+/// Names of the number of rejected items, for spans, metrics and log records.
+const REJECTED: [&str; 3] = ["rejectedSpans", "rejectedDataPoints", "rejectedLogRecords"];
+
+/// Number of rejected items and the reason. The other items of the request were accepted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PartialSuccess {
     pub(super) rejected: u64,
@@ -23,11 +26,11 @@ impl PartialSuccess {
         let body = Some(body).filter(|body| body.len() <= BYTES_MAX);
         let parsed = body.and_then(|body| serde_json::from_slice::<Value>(body).ok());
         let partial = &parsed.unwrap_or_default()["partialSuccess"];
-        let rejected = match &partial["rejectedSpans"] {
+        let rejected = REJECTED.iter().find_map(|name| match &partial[*name] {
             // Integers of 64 bits are strings in the JSON of protocol buffers, and may be numbers.
             Value::String(digits) => digits.parse().ok(),
             number => number.as_u64(),
-        };
+        });
         let message = partial["errorMessage"].as_str().unwrap_or_default();
         let message = message.chars().take(MESSAGE_CHARS_MAX).flat_map(char::escape_debug);
         Self { rejected: rejected.unwrap_or(0), message: message.collect() }
@@ -48,6 +51,7 @@ mod tests {
         let body = r#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"no\n[error] x"}}"#;
         assert_eq!(of(body), (2, "no\\n[error] x".to_owned()), "one line");
         assert_eq!(of(r#"{"partialSuccess":{"rejectedSpans":7}}"#), (7, String::new()));
+        assert_eq!(of(r#"{"partialSuccess":{"rejectedLogRecords":"3"}}"#), (3, String::new()));
         let warning = r#"{"partialSuccess":{"errorMessage":"too old"}}"#;
         assert_eq!(of(warning), (0, "too old".to_owned()));
         for success in ["", "{}", "OK", r#"{"partialSuccess":{}}"#, r#"{"partialSuccess":[1]}"#] {

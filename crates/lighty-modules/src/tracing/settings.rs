@@ -16,6 +16,9 @@ use super::{TRACEPARENT, TRACESTATE};
 /// Maximum number of finished requests that wait for the collector.
 const QUEUE_LENGTH: usize = 2048;
 
+/// Seconds between two exports of metrics.
+const METRICS_INTERVAL_SECONDS: u32 = 60;
+
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TracingSettings {
@@ -25,6 +28,7 @@ pub(super) struct TracingSettings {
     pub(super) sample: SampleRate,
     trusted: Arc<Trusted>,
     pub(super) collector: Arc<CollectorOptions>,
+    telemetry: Arc<TelemetryUrls>,
 }
 module_settings!(TracingSettings);
 
@@ -53,6 +57,33 @@ impl SampleRate {
     }
 }
 
+/// Collectors of metrics and of the error log.
+#[derive(Clone, Debug)]
+struct TelemetryUrls {
+    /// Empty: metrics are not exported.
+    metrics: Arc<str>,
+    /// Empty: the error log is not exported.
+    logs: Arc<str>,
+    /// Seconds between two exports of metrics.
+    interval_s: u32,
+}
+
+impl Default for TelemetryUrls {
+    fn default() -> Self {
+        Self { metrics: "".into(), logs: "".into(), interval_s: METRICS_INTERVAL_SECONDS }
+    }
+}
+
+/// Options of an export of metrics or of the error log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TelemetryOptions {
+    pub(super) url: Arc<str>,
+    pub(super) fields: Pairs,
+    pub(super) service: Arc<str>,
+    pub(super) queue_length: usize,
+    pub(super) interval_s: u32,
+}
+
 /// The collector, and the options of the exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CollectorOptions {
@@ -76,6 +107,27 @@ impl Default for CollectorOptions {
 }
 
 impl TracingSettings {
+    /// The export of metrics, if there is one.
+    pub(super) fn metrics_options(&self) -> Option<TelemetryOptions> {
+        self.telemetry_options(&self.telemetry.metrics)
+    }
+
+    /// The export of the error log, if there is one.
+    pub(super) fn logs_options(&self) -> Option<TelemetryOptions> {
+        self.telemetry_options(&self.telemetry.logs)
+    }
+
+    fn telemetry_options(&self, url: &Arc<str>) -> Option<TelemetryOptions> {
+        let CollectorOptions { fields, service, queue_length, .. } = &*self.collector;
+        (!url.is_empty()).then(|| TelemetryOptions {
+            url: Arc::clone(url),
+            fields: Arc::clone(fields),
+            service: Arc::clone(service),
+            queue_length: *queue_length,
+            interval_s: self.telemetry.interval_s,
+        })
+    }
+
     /// Returns true if the trace and the id from this peer are accepted.
     pub(super) fn trusts(&self, peer: &Peer) -> bool {
         match peer {
@@ -101,6 +153,7 @@ fn collector(s: &mut Settings) -> &mut CollectorOptions {
 pub(super) fn rows() -> Vec<TracingRow> {
     let mut rows = contexts();
     rows.extend(export());
+    rows.extend(telemetry_rows());
     rows.into_iter().map(|row| row.module("mod_tracing").since("lighty 0.1")).collect()
 }
 
@@ -185,6 +238,48 @@ fn export() -> Vec<TracingRow> {
     ]
 }
 
+fn telemetry(s: &mut Settings) -> &mut TelemetryUrls {
+    Arc::make_mut(&mut own(s).telemetry)
+}
+
+fn telemetry_rows() -> Vec<TracingRow> {
+    let metrics_url = |value: &Value, _: &CompileCtx| collector_url(value, "/v1/metrics");
+    let logs_url = |value: &Value, _: &CompileCtx| collector_url(value, "/v1/logs");
+    vec![
+        TracingRow::parsed("tracing.metrics-collector", Kind::String, metrics_url, |s, url| {
+            telemetry(s).metrics = Arc::clone(url);
+        })
+        .scope(Scope::Server)
+        .default("")
+        .doc(
+            "URL to which all [metrics](../metrics.md) are sent, as OTLP over HTTP in JSON; without \
+             a path it is `/v1/metrics`. `tracing.collector-headers` and `tracing.service-name` \
+             hold for it. Empty: nowhere.",
+        )
+        .example("tracing.metrics-collector = \"http://127.0.0.1:4318\""),
+        TracingRow::int("tracing.metrics-interval", 1..=3600, |s, seconds| {
+            telemetry(s).interval_s = u32::try_from(seconds).unwrap_or(METRICS_INTERVAL_SECONDS);
+        })
+        .scope(Scope::Server)
+        .default("60")
+        .doc("Seconds between two exports of metrics to `tracing.metrics-collector`.")
+        .example("tracing.metrics-interval = 15"),
+        TracingRow::parsed("tracing.logs-collector", Kind::String, logs_url, |s, url| {
+            telemetry(s).logs = Arc::clone(url);
+        })
+        .scope(Scope::Server)
+        .default("")
+        .doc(
+            "URL to which the lines of the error log are sent besides, as OTLP over HTTP in JSON; \
+             without a path it is `/v1/logs`. Error output of programs is not sent. \
+             `tracing.collector-headers` and `tracing.service-name` hold for it; lines that more \
+             than `tracing.queue-length` others wait before are dropped and counted. Empty: \
+             nowhere.",
+        )
+        .example("tracing.logs-collector = \"http://127.0.0.1:4318\""),
+    ]
+}
+
 fn parse_field_name(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     field_name(parse_string(value)?)
 }
@@ -233,19 +328,23 @@ fn parse_ratio(value: &Value, _: &CompileCtx) -> Result<SampleRate, Reject> {
     ratio.map(SampleRate).ok_or_else(wrong)
 }
 
-/// Parses the collector's URL, including its path.
 fn parse_url(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    collector_url(value, "/v1/traces")
+}
+
+/// Parses a collector's URL, and adds `path` if it has none.
+fn collector_url(value: &Value, path: &str) -> Result<Arc<str>, Reject> {
     let text = parse_string(value)?;
     if text.is_empty() {
         return Ok(text);
     }
     match lighty_fetch::parse_url(&text) {
         Some(url) if matches!(url.path(), "" | "/") && url.query().is_none() => {
-            Ok(format!("{}/v1/traces", text.trim_end_matches('/')).into())
+            Ok(format!("{}{path}", text.trim_end_matches('/')).into())
         }
         Some(_) => Ok(text),
         None => Err(Reject::new("is no URL of a collector")
-            .help("write `\"http://127.0.0.1:4318/v1/traces\"`")),
+            .help(format!("write `\"http://127.0.0.1:4318{path}\"`"))),
     }
 }
 

@@ -439,6 +439,7 @@ const WRITERS: &[(&str, &[&str])] = &[
     // Channels between threads, pipes of programs, and listening sockets of spawned backends.
     ("crates/lighty-core/src/machine/status_board.rs", &["try_send"]),
     ("crates/lighty-modules/src/tracing/exporter.rs", &["try_send"]),
+    ("crates/lighty-modules/src/tracing/telemetry.rs", &["try_send"]),
     ("crates/lighty-modules/src/cgi/talk.rs", &["poll_write"]),
     ("crates/lighty-proxy/src/upstream/supervisor/process.rs", &["duplicate"]),
     ("crates/lighty-server/src/listen/live.rs", &["duplicate"]),

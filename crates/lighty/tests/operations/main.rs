@@ -24,6 +24,7 @@ mod reload;
 mod rotation;
 mod serve;
 mod status;
+mod telemetry;
 mod timings;
 mod top;
 mod tracing;

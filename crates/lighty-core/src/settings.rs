@@ -168,6 +168,8 @@ pub struct ServerSettings {
     pub listen_backlog: i32,
     /// `server.defer-accept`: the kernel hands a connection over once data has arrived.
     pub defer_accept: bool,
+    /// `server.mptcp`: listeners speak Multipath TCP.
+    pub mptcp: bool,
     /// `server.socket-perms`: mode of unix sockets; `None`: as the umask allows.
     pub socket_perms: Option<u32>,
     /// `server.systemd-socket-activation`: uses listeners passed by the service manager.
@@ -293,6 +295,7 @@ impl Default for ServerSettings {
             v6only: true,
             listen_backlog: 1024,
             defer_accept: false,
+            mptcp: false,
             socket_perms: None,
             systemd_socket_activation: true,
             errorlog: None,

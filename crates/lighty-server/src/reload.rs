@@ -448,6 +448,7 @@ const OF_LISTENERS: &[(&str, SettingText)] = &[
     ("server.listen-backlog", |s| s.listen_backlog.to_string()),
     ("server.set-v6only", |s| s.v6only.to_string()),
     ("server.defer-accept", |s| s.defer_accept.to_string()),
+    ("server.mptcp", |s| s.mptcp.to_string()),
     ("server.socket-perms", |s| format!("{:?}", s.socket_perms)),
 ];
 

@@ -12,10 +12,13 @@ pub(crate) enum Syscall {
     Sendfile,
     MemfdCreate,
     IoSubmit,
+    /// A socket of Multipath TCP.
+    Mptcp,
 }
 
 impl Syscall {
-    const ALL: [Syscall; 3] = [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit];
+    const ALL: [Syscall; 4] =
+        [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit, Syscall::Mptcp];
 
     fn warning(self) -> &'static str {
         match self {
@@ -25,6 +28,10 @@ impl Syscall {
             }
             Syscall::IoSubmit => {
                 "the system refuses io_submit: linux-aio-sendfile reads through the page cache"
+            }
+            Syscall::Mptcp => {
+                "the system has no MPTCP, or it is switched off (net.mptcp.enabled): listeners \
+                 with server.mptcp speak plain TCP"
             }
         }
     }
@@ -38,6 +45,11 @@ impl Syscall {
     /// True if it was refused before.
     pub(crate) fn is_refused(self) -> bool {
         self.state().load(Ordering::Relaxed) != POSSIBLE
+    }
+
+    /// Records a refusal.
+    pub(crate) fn refuse(self) {
+        self.change(POSSIBLE, REFUSED);
     }
 
     /// Records the refusal, if the error is one.

@@ -202,6 +202,7 @@ fn options(server: &ServerSettings, workers: usize) -> BindOptions {
         reuse_port: workers > 1,
         v6_only: server.v6only,
         defer_accept_s: server.defer_accept.then_some(1),
+        mptcp: server.mptcp,
         unix_mode: server.socket_perms,
     }
 }

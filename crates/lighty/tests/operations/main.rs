@@ -18,6 +18,7 @@ mod load;
 mod logs;
 mod manual;
 mod metrics;
+mod mptcp;
 mod other_servers;
 mod recipes;
 mod reload;

@@ -111,6 +111,16 @@ fn listener_details() -> Vec<Directive> {
             .since("1.4")
             .doc("Let the kernel hand over a connection only once data arrived on it.")
             .example("server.defer-accept = \"enable\""),
+        Directive::bool("server.mptcp", |s, v| s.server.mptcp = v)
+            .scope(Scope::Socket)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Listen with Multipath TCP (RFC 8684): clients that speak it keep a connection \
+                 when they change networks. Other clients get plain TCP. On systems without it \
+                 the listener speaks plain TCP and the error log has a warning.",
+            )
+            .example("server.mptcp = \"enable\""),
         Directive::parsed(
             "server.socket-perms",
             Kind::String,

@@ -21,6 +21,7 @@ impl ChallengeKind {
             Self::Http01 => ChallengeType::Http01,
             Self::TlsAlpn01 => ChallengeType::TlsAlpn01,
             Self::Dns01 => ChallengeType::Dns01,
+            Self::DnsPersist01 => ChallengeType::Unknown(self.word().to_owned()),
         }
     }
 }
@@ -29,6 +30,8 @@ impl ChallengeKind {
 pub(crate) enum Proof {
     File(ProofFile),
     Record(SetRecord),
+    /// The operator has published it for all orders.
+    Standing,
 }
 
 /// A proof's file, removed on drop.
@@ -76,6 +79,7 @@ impl Proof {
                 let record = TxtRecord { hook, name, value };
                 Ok(Self::Record(SetRecord::set(record, leftovers).await?))
             }
+            ChallengeKind::DnsPersist01 => Ok(Self::Standing),
         }
     }
 
@@ -87,6 +91,7 @@ impl Proof {
                 Ok(())
             }
             Self::Record(record) => record.clean_up().await,
+            Self::Standing => Ok(()),
         }
     }
 }

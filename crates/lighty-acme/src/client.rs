@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use lighty_io::clock::Clock;
 use lighty_io::tls::TlsError;
 
 use crate::error::OrderError;
+use crate::standing_record;
 
 /// Timeout of a request to an authority.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,6 +30,8 @@ pub(crate) struct AcmeClient {
     fetcher: Fetcher,
     /// Time before which the authority accepts no other order, in seconds since 1970.
     retry_after_s: Arc<AtomicI64>,
+    /// Name of the authority in records of dns-persist-01, once it has said it.
+    issuer_name: Arc<OnceLock<String>>,
 }
 
 /// Checks that the file of trusted authorities can be used. It verifies the ACME servers'
@@ -44,13 +47,18 @@ impl AcmeClient {
     /// A client that trusts the authorities in a file, or the system's.
     pub(crate) fn trusting(file: Option<&Path>) -> Result<Self, OrderError> {
         let fetcher = Fetcher::trusting(file).map_err(OrderError::Tls)?;
-        Ok(Self { fetcher, retry_after_s: Arc::default() })
+        Ok(Self { fetcher, retry_after_s: Arc::default(), issuer_name: Arc::default() })
     }
 
     /// Time before which the authority accepts no other order, in seconds since 1970; 0 if not
     /// stated.
     pub(crate) fn retry_after_s(&self) -> i64 {
         self.retry_after_s.load(Ordering::Relaxed)
+    }
+
+    /// Name of the authority in records of dns-persist-01, if it offers that.
+    pub(crate) fn issuer_name(&self) -> Option<&str> {
+        self.issuer_name.get().map(String::as_str)
     }
 
     fn exchange(&self, request: &Request<Vec<u8>>) -> io::Result<Response<Bytes>> {
@@ -63,6 +71,9 @@ impl AcmeClient {
             let value = response.headers().get(RETRY_AFTER);
             let after_s = value.and_then(|value| retry_after_s(value.as_bytes(), now_s));
             self.retry_after_s.fetch_max(after_s.unwrap_or(0), Ordering::Relaxed);
+        }
+        if let Some(name) = standing_record::issuer_name(response.body()) {
+            let _ = self.issuer_name.set(name);
         }
         Ok(response)
     }

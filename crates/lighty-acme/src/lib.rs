@@ -3,12 +3,12 @@
 //! Reading order: `wanted` (requests of a configuration), `store` (the directory that holds all
 //! files, and that processes and machines may share), `schedule` (time of an order: arithmetic, no
 //! clock), `order` (one order, from the account to the certificate, with `challenge` and
-//! `dns_hook` for the proofs and `client` for requests), `attempt` (work on one certificate, under
-//! its lock, with a `progress_copy`), `demand` and `admission` (names that clients request and
-//! that are not in the configuration), `plan` and `service` (the thread that works on all
-//! certificates), `upkeep` (commands of the command line, with a `reason`). All code here may
-//! block on a disk, and runs on that thread only; requests to authorities have threads of their
-//! own.
+//! `dns_hook` or a `standing_record` for the proofs and `client` for requests), `attempt` (work on
+//! one certificate, under its lock, with a `progress_copy`), `demand` and `admission` (names that
+//! clients request and that are not in the configuration), `plan` and `service` (the thread that
+//! works on all certificates), `upkeep` (commands of the command line, with a `reason`). All code
+//! here may block on a disk, and runs on that thread only; requests to authorities have threads of
+//! their own.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -25,6 +25,7 @@ mod progress_copy;
 mod reason;
 mod schedule;
 mod service;
+mod standing_record;
 mod store;
 mod upkeep;
 mod wanted;

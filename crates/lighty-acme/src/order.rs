@@ -20,6 +20,7 @@ use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::reason::Reason;
 use crate::schedule::Window;
+use crate::standing_record;
 use crate::store::{self, Reserved, Store};
 use crate::wanted::{CertificateOptions, CertificateSpec, address};
 
@@ -90,7 +91,7 @@ impl Orders<'_> {
             order => order,
         }?;
         let mut proofs = Vec::new();
-        let proven = self.prove(&mut order, &mut proofs).await;
+        let proven = self.prove(&mut order, account.id(), &mut proofs).await;
         for proof in proofs {
             // A record that stays does no harm.
             let _ = proof.remove().await;
@@ -224,9 +225,15 @@ impl Orders<'_> {
         insist!(account.new_order(&new()))
     }
 
-    /// Proves control over all names.
-    async fn prove(&self, order: &mut Order, proofs: &mut Vec<Proof>) -> Result<(), OrderError> {
+    /// Proves control over all names. `account` is the account's URL.
+    async fn prove(
+        &self,
+        order: &mut Order,
+        account: &str,
+        proofs: &mut Vec<Proof>,
+    ) -> Result<(), OrderError> {
         let (mut done, mut tries) = (0, 0);
+        let mut records = Vec::new();
         'again: loop {
             let mut all = order.authorizations();
             let mut at = 0;
@@ -257,12 +264,21 @@ impl Orders<'_> {
                 };
                 let hook = (self.options().dns_hook.as_ref(), self.leftovers);
                 let (about, key) = ((&*host, &*challenge.token), challenge.key_authorization());
-                proofs.push(Proof::present(kind, hook, self.store, about, &key).await?);
+                let proof = Proof::present(kind, hook, self.store, about, &key).await?;
+                if matches!(proof, Proof::Standing) {
+                    let is_wildcard = challenge.identifier().wildcard;
+                    let issuer = self.client.issuer_name();
+                    records.push(standing_record::record(&host, is_wildcard, issuer, account));
+                }
+                proofs.push(proof);
                 insist!(challenge.set_ready())?;
                 done = at;
             }
         }
         match insist!(order.poll_ready(&VALIDATION))? {
+            OrderStatus::Invalid if !records.is_empty() => {
+                Err(OrderError::Standing(refused(order).await, records))
+            }
             OrderStatus::Invalid => Err(OrderError::Proofs(refused(order).await)),
             _ => Ok(()),
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lighty_io::tls::KeyType;
 
 use crate::dns_hook::DnsHook;
+use crate::standing_record;
 
 /// Maximum length of a host name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
@@ -147,14 +148,22 @@ pub enum ChallengeKind {
     TlsAlpn01,
     /// By a DNS record (RFC 8555 section 8.4).
     Dns01,
+    /// By a DNS record that stays (draft-ietf-acme-dns-persist).
+    DnsPersist01,
 }
 
 impl ChallengeKind {
     /// All methods, in the order of [`NAMES`](Self::NAMES).
-    pub const ALL: [Self; 3] = [Self::Http01, Self::TlsAlpn01, Self::Dns01];
+    pub const ALL: [Self; 4] = [Self::Http01, Self::TlsAlpn01, Self::Dns01, Self::DnsPersist01];
 
     /// Their names in configurations.
-    pub const NAMES: &'static [&'static str] = &["http-01", "tls-alpn-01", "dns-01"];
+    pub const NAMES: &'static [&'static str] =
+        &["http-01", "tls-alpn-01", "dns-01", standing_record::KIND];
+
+    /// True for proofs in the DNS, which addresses have none in.
+    pub fn is_by_dns(self) -> bool {
+        matches!(self, Self::Dns01 | Self::DnsPersist01)
+    }
 
     /// Its name.
     pub fn word(self) -> &'static str {
@@ -162,6 +171,7 @@ impl ChallengeKind {
             Self::Http01 => "http-01",
             Self::TlsAlpn01 => "tls-alpn-01",
             Self::Dns01 => "dns-01",
+            Self::DnsPersist01 => standing_record::KIND,
         }
     }
 }

@@ -192,7 +192,7 @@ fn names() -> Vec<Directive> {
         .doc(
             "Names of one certificate, where the condition does not say them; the first one names \
              its file. `*.example.org` stands for every name directly beneath, and needs \
-             `acme.challenge = \"dns-01\"`. An IP address may stand for a name, with an authority \
+             `dns-01` or `dns-persist-01`. An IP address may stand for a name, with an authority \
              that signs for addresses.",
         )
         .example("acme.names = ( \"example.org\", \"www.example.org\" )"),
@@ -287,7 +287,8 @@ fn proofs() -> Vec<Directive> {
         .default("http-01")
         .doc(
             "Proof of control over the names: `http-01` by a response on port 80, `tls-alpn-01` by \
-             a handshake on port 443, `dns-01` by a record that `acme.dns-hook` sets.",
+             a handshake on port 443, `dns-01` by a record that `acme.dns-hook` sets, \
+             `dns-persist-01` by a record that you set once.",
         )
         .example("acme.challenge = \"dns-01\""),
         Directive::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {

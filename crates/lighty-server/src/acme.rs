@@ -326,12 +326,12 @@ impl<'a> Search<'a> {
 fn options(own: &AcmeSettings, names: &[String]) -> Result<CertificateOptions, Unwanted> {
     let wildcard = names.iter().find(|name| name.starts_with("*."));
     let number = names.iter().find(|name| address(name).is_some());
-    if let (ChallengeKind::Dns01, Some(number)) = (own.challenge, number) {
+    if let Some(number) = number.filter(|_| own.challenge.is_by_dns()) {
         return Err(Unwanted::AddressInDns(number.clone()));
     }
     match (own.challenge, wildcard) {
         (ChallengeKind::Dns01, _) if own.dns_hook.is_none() => return Err(Unwanted::NoHook),
-        (ChallengeKind::Dns01, _) | (_, None) => {}
+        (ChallengeKind::Dns01 | ChallengeKind::DnsPersist01, _) | (_, None) => {}
         (_, Some(name)) => return Err(Unwanted::Wildcard(name.clone())),
     }
     let path = |text: &Option<Arc<str>>| text.as_deref().map(PathBuf::from);
@@ -412,7 +412,10 @@ enum Unwanted {
     NoHook,
     #[error("acme.on-demand-ask and acme.on-demand-names need acme.activate = \"enable\"")]
     Inactive,
-    #[error("{0} needs acme.challenge = \"dns-01\" and acme.dns-hook")]
+    #[error(
+        "{0} needs acme.challenge = \"dns-01\" and acme.dns-hook, or acme.challenge = \
+         \"dns-persist-01\""
+    )]
     Wildcard(String),
     #[error(
         "{0}: control over an address is not proven by DNS: acme.challenge has to be \

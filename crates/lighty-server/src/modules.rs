@@ -282,7 +282,7 @@ impl Entry {
         }
     }
 
-    /// True if one of its directives is set anywhere.
+    /// True if one of its directives is set anywhere, or another one that it works for.
     fn is_set(&self, written: &HashSet<&str>) -> bool {
         let works_for =
             |(module, name): &(&str, &str)| *module == self.name && written.contains(name);

@@ -167,6 +167,40 @@ fn records_of_dns_can_be_set_by_a_server() {
     assert_eq!(lines.last().map(String::as_str), Some("POST /dns/cleanup HTTP/1.1"), "{lines:?}");
 }
 
+/// Sets a TXT record of the authority's name server.
+fn set_record(pebble: &Pebble, name: &str, value: &str) {
+    let set = json!({ "host": name, "value": value }).to_string();
+    let mut names = Client::tcp(pebble.records());
+    names.send(format!(
+        "POST /set-txt HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{set}",
+        set.len()
+    ));
+    assert_eq!(names.response().status, 200);
+}
+
+#[test]
+fn a_record_that_stays_proves_control_for_every_order() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let config = "acme.activate = \"enable\"\nacme.names = ( \"*.a.test\", \"a.test\" )\n\
+                  acme.challenge = \"dns-persist-01\"";
+    let server = site(&pebble, config).start();
+    let begin = "it looks for these records: _validation-persist.a.test. TXT \"";
+    server.await_log(begin);
+    let log = server.log();
+    assert!(log.contains("; policy=wildcard\""), "{log}");
+    // The record for the wildcard proves control over the name itself, too.
+    let values = log.split("_validation-persist.a.test. TXT \"").skip(1);
+    let mut values = values.filter_map(|rest| rest.split('"').next());
+    let value = values.find(|value| value.ends_with("policy=wildcard")).expect("a record");
+    assert!(value.starts_with("pebble.letsencrypt.org; accounturi=https://127.0.0.1:"), "{value}");
+    set_record(&pebble, "_validation-persist.a.test.", value);
+    for signed in 1..=2 {
+        write_file(&server.directory().join("store/renew/_.a.test"), "");
+        assert!(wait_until(PATIENCE, || pebble.signed() == signed), "{}", server.log());
+    }
+    get(&mut await_served(&pebble, &server, "x.a.test"), "x.a.test");
+}
+
 #[test]
 fn a_handshake_is_a_proof() {
     let Some(pebble) = Pebble::start("", &[]) else { return };

@@ -25,7 +25,7 @@ pub type MetricsSource = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
 
 /// The exports of a process; none.
 #[derive(Default)]
-pub struct Telemetry;
+pub struct Telemetry(());
 
 impl Telemetry {
     /// Exports nothing.

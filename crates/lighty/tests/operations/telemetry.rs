@@ -106,7 +106,7 @@ fn lines_of_the_error_log_are_sent_with_their_context() {
     );
     let mut server = site(&lines).start();
     assert_eq!(server.get("/missing?key=hidden").status, 404);
-    let found = || records(&taken, "not found").pop();
+    let found = || records(&taken, "no such file").pop();
     assert!(wait_until(PATIENCE, || found().is_some()), "{}", server.log());
     let record = found().expect("a record");
     let attributes = &record["attributes"];

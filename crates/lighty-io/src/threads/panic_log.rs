@@ -14,6 +14,9 @@ pub const REPORTED_PER_SECOND_MAX: u64 = 20;
 /// Maximum number of frames of a backtrace in the log.
 pub const FRAMES_MAX: usize = 64;
 
+/// Maximum number of characters of a frame: names of generic types may fill pages.
+const FRAME_CHARS_MAX: usize = 300;
+
 /// Maximum number of places whose panics are logged with a backtrace. A place has one each time
 /// that the process runs: resolving its names costs a fraction of a second.
 pub const TRACED_PLACES_MAX: usize = 64;
@@ -107,7 +110,20 @@ fn frames(trace: &str) -> Vec<String> {
     let last = machinery.iter().rposition(|frame| frame.contains("panicking::"));
     frames.drain(..last.map_or(0, |index| index + 1));
     frames.truncate(FRAMES_MAX);
+    frames.iter_mut().for_each(shorten);
     frames
+}
+
+/// Cuts the name of a long frame, and keeps its place in the source.
+fn shorten(frame: &mut String) {
+    let length = frame.chars().count();
+    if length <= FRAME_CHARS_MAX {
+        return;
+    }
+    let (name, place) = frame.rsplit_once(" at ").unwrap_or((frame.as_str(), ""));
+    let room = FRAME_CHARS_MAX.saturating_sub(place.chars().count());
+    let name: String = name.chars().take(room).collect();
+    *frame = format!("{name}… at {place}").trim_end_matches(" at ").to_owned();
 }
 
 fn may_be_reported(now_s: i64) -> bool {
@@ -132,6 +148,9 @@ mod tests {
         let deep: String = (0..FRAMES_MAX + 9).map(|frame| format!("  {frame}: f\n")).collect();
         assert_eq!(frames(&deep).len(), FRAMES_MAX);
         assert!(frames("").is_empty());
+        let long = format!("  1: f<{}>\n     at a.rs:1:2\n", "x".repeat(FRAME_CHARS_MAX));
+        let cut = frames(&long).remove(0);
+        assert!(cut.chars().count() <= FRAME_CHARS_MAX + 5 && cut.ends_with("x… at a.rs:1:2"));
     }
 
     #[test]

@@ -461,7 +461,8 @@ fn the_first_panic_of_a_place_is_logged_with_its_backtrace() {
     let log = server.log();
     let frames = log.matches("panics::panic_if_drilled").count();
     assert_eq!(frames, 1, "{log}");
-    assert!(log.contains("Worker>::sweep") || log.contains("Worker::sweep"), "{log}");
+    let mut trace = log.lines().filter(|line| line.contains("backtrace of 'worker-0': "));
+    assert!(trace.any(|line| line.contains("src/worker.rs:")), "{log}");
 }
 
 #[test]

@@ -144,7 +144,8 @@ def configuration(args, name, port, pid_file):
                 'server.max-keep-alive-requests = 1000000\n')
         argv = [args.lighty, "-D", "-f", path]
     else:
-        text = ("daemon off;\nworker_processes 2;\n"
+        # In the foreground, nginx ignores USR2.
+        text = ("daemon on;\nworker_processes 2;\n"
                 f"pid {pid_file};\nerror_log {args.out}/upgrade-nginx.log;\n"
                 "events { worker_connections 20000; }\nworker_rlimit_nofile 100000;\n"
                 "http { access_log off; keepalive_timeout 600; keepalive_requests 1000000;\n"
@@ -159,7 +160,11 @@ def configuration(args, name, port, pid_file):
 def measure(args, name):
     port, pid_file = rig.free_port(), f"{args.out}/upgrade-{name}.pid"
     argv = configuration(args, name, port, pid_file)
-    running = rig.start(name, argv, port, f"{args.out}/upgrade-{name}.log", core=None)
+    running = None
+    if name == "nginx":
+        subprocess.run(argv, check=True)
+    else:
+        running = rig.start(name, argv, port, f"{args.out}/upgrade-{name}.log", core=None)
     descriptors, times = [], []
     try:
         load = Client(port, args.idle, args.active)
@@ -189,7 +194,8 @@ def stop_all(running, pid_file):
     except (OSError, ValueError):
         pass
     time.sleep(1)
-    running.stop()
+    if running:
+        running.stop()
 
 
 def main():

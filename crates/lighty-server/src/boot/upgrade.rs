@@ -71,7 +71,9 @@ pub(super) async fn upgrade(
         // A signal that ends this process does not end the other one, which serves already.
         Ok(Ok(())) | Err(_) => {
             let pid = successor.id();
-            let text = format!("process {pid} serves; this one ends when its connections have");
+            let own = std::process::id();
+            let text =
+                format!("process {pid} serves; process {own} ends when its connections have");
             say(Level::Notice, &text);
             caller.reply(&control::upgraded(Ok(text))).await;
             running.live_listeners.hand_over(listeners);

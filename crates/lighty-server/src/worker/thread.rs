@@ -332,8 +332,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
         let speaks_tls = tls::is_spoken_at(&plan.config, &name);
         let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
         listeners.push(Rc::clone(&listener_info));
-        let guard =
-            setup.live_listeners.guard(Some(live)).with_spare(spares.next().flatten());
+        let guard = setup.live_listeners.guard(Some(live)).with_spare(spares.next().flatten());
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
             listener,
             listener_info,

@@ -51,7 +51,9 @@ async fn respond(main: &Main<'_>, caller: Caller) -> Option<Signal> {
     let (reply, signal) = match work {
         ControlWork::Respond(reply) => (reply, None),
         ControlWork::Signal(reply, signal) => (reply, Some(signal)),
-        ControlWork::Reload | ControlWork::Upgrade(_) => (control::refuse(&ControlFault::Stopping), None),
+        ControlWork::Reload | ControlWork::Upgrade(_) => {
+            (control::refuse(&ControlFault::Stopping), None)
+        }
     };
     caller.reply(&reply).await;
     signal

@@ -140,11 +140,34 @@ pub fn text(value: &Value) -> String {
     match value {
         Value::Object(members) => match members.get("message").and_then(Value::as_str) {
             Some(message) => format!("{message}\n"),
+            None if members.contains_key("changes") => differences(value).unwrap_or_default(),
             None => sorted_keys(members).iter().map(|key| member(key, &members[*key])).collect(),
         },
         Value::Array(rows) => table(rows),
         other => format!("{}\n", cell(other)),
     }
+}
+
+/// Returns the reasons for which a dry run expects a refusal; `None` for other responses.
+pub fn expected_refusal(value: &Value) -> Option<&str> {
+    let is_refused = value.get("outcome").and_then(Value::as_str) == Some("refused");
+    value.get("diagnostics").and_then(Value::as_str).filter(|_| is_refused)
+}
+
+/// Writes the differences of a dry run, one on each line.
+fn differences(value: &Value) -> Option<String> {
+    let changes = value.get("changes")?.as_array()?;
+    let lines = changes.iter().map(|change| format!("{}\n", cell(&change["text"])));
+    let text: String = lines.collect();
+    let warnings = match expected_refusal(value) {
+        Some(_) => "",
+        None => value.get("diagnostics").and_then(Value::as_str).unwrap_or_default(),
+    };
+    Some(if text.is_empty() {
+        format!("{warnings}no changes\n")
+    } else {
+        warnings.to_owned() + &text
+    })
 }
 
 /// Members in the order of lines and columns; others follow in the order of their names.
@@ -251,6 +274,21 @@ mod tests {
         assert_eq!(text(&rows), "a      b\nx      10\nlong\u{fffd}\n");
         let object = json!({ "n": 1, "none": [], "rows": [{ "k": 2 }] });
         assert_eq!(text(&object), "n: 1\nnone: none\nrows:\n  k\n  2\n");
+    }
+
+    #[test]
+    fn dry_run_lists_differences_and_the_expected_refusal() {
+        let change = json!({ "text": "add listener [::]:81", "object": "listener" });
+        let done = |outcome: &str, changes: &[&Value]| json!({ "outcome": outcome, "diagnostics": "why\n", "changes": changes });
+        let reloads = done("reloads", &[&change]);
+        assert_eq!(
+            (text(&reloads).as_str(), expected_refusal(&reloads)),
+            ("why\nadd listener [::]:81\n", None)
+        );
+        assert_eq!(text(&done("reloads", &[])), "why\nno changes\n");
+        let refused = done("refused", &[&change]);
+        assert_eq!(text(&refused), "add listener [::]:81\n");
+        assert_eq!(expected_refusal(&refused), Some("why\n"));
     }
 
     #[test]

@@ -42,6 +42,14 @@ impl<S> SnapshotCache<S> {
         self.variants.len()
     }
 
+    /// Drops up to `count` variants. Returns the number that is left.
+    pub fn shrink(&mut self, count: usize) -> usize {
+        self.last = None;
+        self.last_bits.clear();
+        self.variants.extract_if(|_, _| true).take(count).for_each(drop);
+        self.variants.len()
+    }
+
     /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.variants.is_empty()

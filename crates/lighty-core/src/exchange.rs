@@ -35,7 +35,7 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::{Extension, Extensions};
 use crate::exchange::request::Request;
 use crate::exchange::request_id::RequestId;
-use crate::exchange::request_state::{FailedSettings, KeptSettings, RequestState};
+use crate::exchange::request_state::{FailedSettings, KeptSettings, RequestState, TakenBy};
 use crate::exchange::response::Response;
 use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
@@ -136,6 +136,19 @@ impl Exchange {
             self.settings = Rc::clone(&generation.global);
             self.generation = Rc::clone(generation);
         }
+    }
+
+    /// Replaces the configuration of a request that only its end is left of, such as a tunnel: its
+    /// log line and its counters belong to the new one.
+    pub fn renew(&mut self, generation: &Rc<Generation>) {
+        if Rc::ptr_eq(&self.generation, generation) {
+            return;
+        }
+        // Modules have other positions in the new configuration.
+        self.state.handler = self.counts_for();
+        self.state.taken_by = TakenBy::NONE;
+        self.pin(generation);
+        self.resolve_settings();
     }
 
     /// Prepares for the next request.

@@ -16,6 +16,8 @@ use crate::settings::limits;
 
 /// A worker's view of one configuration. An exchange holds the generation that it began with.
 pub struct Generation {
+    /// Number of the configuration, 0 for the first one.
+    pub number: u64,
     /// The worker's state, which outlives the generation.
     pub machine: Rc<Machine>,
     /// The modules, in the order in which they are called.
@@ -58,11 +60,18 @@ impl Generation {
             unconditional: (config.blocks().len() <= 1).then(|| Rc::clone(&global)),
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             active: RefCell::default(),
+            number: 0,
             machine,
             modules,
             global,
             config,
         }
+    }
+
+    /// Sets the number of the configuration.
+    #[must_use]
+    pub fn with_number(self, number: u64) -> Self {
+        Self { number, ..self }
     }
 
     /// The settings for a request with these facts. Captures go to `captures` if any value uses
@@ -84,6 +93,12 @@ impl Generation {
             active.swap_captures(captures);
         }
         (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
+    }
+
+    /// Drops up to `count` cached variants of the settings. Returns the number that is left. For a
+    /// generation whose requests are over: dropping thousands at once takes milliseconds.
+    pub fn shrink(&self, count: usize) -> usize {
+        self.snapshots.borrow_mut().shrink(count)
     }
 
     /// True if any value uses the captures of a condition.

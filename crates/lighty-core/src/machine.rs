@@ -7,7 +7,7 @@ pub mod permits;
 pub mod random;
 pub mod status_board;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct Machine {
     /// Document roots that do not exist, and the second in which they were found missing.
     missing: RefCell<(i64, HashSet<Vec<u8>, foldhash::fast::RandomState>)>,
     /// Maximum document roots held open. Each holds a descriptor.
-    pub roots_max: usize,
+    pub roots_max: Cell<usize>,
 }
 
 /// Entry in `opening` of a request whose turn it is to open a document root. Removed also if the
@@ -89,7 +89,7 @@ impl Machine {
             latest_root: RefCell::default(),
             opening: RefCell::default(),
             missing: RefCell::default(),
-            roots_max: limits::ROOTS_MAX,
+            roots_max: Cell::new(limits::ROOTS_MAX),
         }
     }
 
@@ -156,7 +156,7 @@ impl Machine {
     fn hold_root(&self, docroot: &[u8], root: &Rc<Root>) {
         *self.latest_root.borrow_mut() = None;
         let mut roots = self.roots.borrow_mut();
-        if roots.len() >= self.roots_max && !roots.contains_key(docroot) {
+        if roots.len() >= self.roots_max.get() && !roots.contains_key(docroot) {
             // Evicts an arbitrary root: the next one needed is unknown.
             let given_up = roots.keys().next().cloned();
             if let Some(given_up) = given_up {

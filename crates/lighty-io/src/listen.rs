@@ -13,6 +13,7 @@ mod mptcp;
 mod private_dir;
 mod program_socket;
 mod refused;
+mod reserve;
 mod reuse_port;
 mod spec;
 
@@ -22,13 +23,14 @@ pub use interfaces::network_addresses;
 pub use mend::RebindSpec;
 pub use private_dir::PrivateDir;
 pub use program_socket::{ProgramSocket, ProgramSocketError, socket_on_stdin};
+pub use reserve::ChangedMode;
 pub use spec::{BindSpec, BindSpecError, PreferredFamily};
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -125,11 +127,9 @@ impl BoundSocket {
     /// The kernel's error, with the address and the cause in the text: the holder of the port, the
     /// missing privilege.
     pub fn bind(spec: &BindSpec, options: &BindOptions) -> io::Result<Self> {
-        let bound = match spec {
-            BindSpec::Inet(address) => bind_inet(*address, options),
-            BindSpec::Unix(path) => bind_unix(path, options),
-        };
-        bound.map_err(|error| cannot_bind(spec, &error))
+        let bound = Self::reserve(spec, options)?;
+        bound.listen(options.backlog).map_err(|error| cannot_bind(spec, &error))?;
+        Ok(bound)
     }
 
     /// Checks that an address is free for a socket that does not share it. Does not listen, because
@@ -216,8 +216,15 @@ impl BoundSocket {
         };
         let (address, origin) = (self.address, self.origin);
         let mut listener = Listener { socket, address, origin, reserve: Vec::new(), passed: 0 };
-        listener.fill_reserve()?;
+        // Filled later if descriptors are short now, see `poll_accept`.
+        let _ = listener.fill_reserve();
         Ok(listener)
+    }
+}
+
+impl AsFd for BoundSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -242,12 +249,11 @@ fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> 
     Ok(socket)
 }
 
-fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSocket> {
+fn reserve_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSocket> {
     let socket = bound_inet(address, options)?;
     if let Some(seconds) = options.defer_accept_s {
         set_defer_accept(&socket, seconds)?;
     }
-    socket.listen(options.backlog)?;
     let address = BindSpec::Inet(local_inet(&socket)?);
     Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
@@ -274,7 +280,7 @@ fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
+fn reserve_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     if let Some(name) = path.as_os_str().as_bytes().strip_prefix(b"@") {
         return bind_abstract(path, name, options);
     }
@@ -288,7 +294,6 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     if let Some(mode) = options.unix_mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
-    socket.listen(options.backlog)?;
     let address = BindSpec::Unix(path.to_path_buf());
     Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
@@ -328,9 +333,14 @@ fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<
 
 /// Removes a dead server's socket file, and nothing else.
 fn remove_stale_socket(path: &Path) -> io::Result<()> {
+    if check_stale(path)? { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+/// Returns true if a dead server's socket file is in the way. Fails if something else is.
+fn check_stale(path: &Path) -> io::Result<bool> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
     let taken = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why.to_owned()));
@@ -339,9 +349,7 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
     match StdUnixStream::connect(path) {
         Ok(_) => taken("another server listens on it"),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -480,24 +488,6 @@ impl Listener {
             self.reserve.push(self.spare_descriptor()?);
         }
         Ok(())
-    }
-
-    /// A second descriptor of the socket, for another process to accept on.
-    ///
-    /// # Errors
-    /// EMFILE and other errors of the system.
-    pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.spare_descriptor().map(OwnedFd::from)
-    }
-
-    /// True if another process owns the socket, such as the service manager.
-    pub fn is_inherited(&self) -> bool {
-        matches!(self.origin, SocketOrigin::Inherited)
-    }
-
-    /// True for a unix socket.
-    pub fn is_unix(&self) -> bool {
-        matches!(self.socket, Accepting::Unix(_))
     }
 
     /// Needs no file system: in a chroot there may be no /dev/null.

@@ -330,6 +330,12 @@ impl StatCache {
         self.0.watcher.as_ref().filter(|watcher| !watcher.is_broken())
     }
 
+    /// Limits the number of entries; those beyond it are dropped.
+    pub fn limit_entries(&self, entries_max: usize) {
+        let gone = self.0.table.borrow_mut().limit(entries_max);
+        add(&self.0.counters.evicted, gone.len() as u64);
+    }
+
     /// Distrusts every check older than this process's latest change.
     fn apply_own_changes(&self) {
         let latest = changes();

@@ -31,7 +31,7 @@ use record::{AccessRecord, ConnectionOutcome, Moment};
 use settings::AccessLogSettings;
 use sinks::Handles;
 
-pub use sinks::Sinks;
+pub use sinks::{Sinks, log_names};
 
 /// The module, one per worker.
 pub struct AccessLog {

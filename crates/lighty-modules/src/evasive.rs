@@ -4,6 +4,7 @@
 //! network), a user, or the value of a field. A request counts from its head to the last byte of
 //! its response.
 
+mod continued;
 mod rate;
 mod settings;
 mod table;
@@ -16,6 +17,7 @@ use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::{Known, Status};
 
+pub use continued::continue_counts;
 use settings::KeyKind;
 pub use settings::LimitSettings;
 use table::{CountedRequest, KeyTable};
@@ -118,7 +120,7 @@ fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) 
 /// Counts the request until it ends; `false` if it exceeds the limit.
 fn enter(ex: &mut Exchange, crowd: &settings::Keyed<Arc<KeyTable>>) -> bool {
     let key = crowd.key.of(ex);
-    match KeyTable::enter(&crowd.table, key) {
+    match crowd.table.enter(key) {
         Some(place) => {
             ex.ext_mut::<Counted>().here.push(place);
             true

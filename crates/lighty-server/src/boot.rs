@@ -13,17 +13,16 @@ mod main_loop;
 mod supervision;
 mod takeover;
 mod upgrade;
+mod upkeep;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
-use lighty_core::settings::limits;
 use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
@@ -52,14 +51,18 @@ use crate::boot::takeover::Takeover;
 use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::listeners::{self, Bound};
 use crate::listen::live::LiveListeners;
+use crate::listen::opened::OpenListeners;
 use crate::modules::{Shared, States};
-use crate::reload::{self, Plan, Reloader};
+use crate::reload::{self, Leftovers, Plan, Reloader};
 use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::tls::{self, Keeper, Tls};
+use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
-use crate::worker::thread::{self, Command, Order, Ready, Restarts, Setup, Succession};
+use crate::worker::restarts::Restarts;
+use crate::worker::shares::{WorkerShares, worker_count};
+use crate::worker::thread::{Command, WorkerParts};
 use callers::Main;
 use main_loop::{MainLoop, start_main_loop, wait_for_end};
 
@@ -131,47 +134,48 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
-    let connections_max = reload::connections(&server, fds, workers);
-    let plan = Plan { number: 0, config, shared, connections_max };
-    let (plans, plan) = watch::channel(Arc::new(plan));
+    let urls = urls(&bound, &config);
+    let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
+    let shares = WorkerShares::of(&server, fds, workers);
+    let plan = Plan { number: 0, config, shared, shares, sockets };
+    let (plans, published) = watch::channel(Arc::new(plan));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
-    let worker_setup = WorkerSetup {
-        workers,
-        fds,
+    let parts = WorkerParts {
+        plans: published,
+        swapped: swaps,
         log: log.clone(),
-        plan,
-        swaps,
         upstreams: Arc::clone(&upstreams),
+        live_listeners: LiveListeners::default(),
         activity: activity.clone(),
-        command: if takeover.is_some() { Command::Hold } else { Command::Serve },
     };
-    let launched = launch(&server, bound, worker_setup, &say);
-    let launched = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
-    announce(&network, &say);
+    let launched = launch(parts, workers, takeover.is_some());
+    let (workers, report) = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    announce((&urls, &network), &report, &server, &say);
     warn_without_control(&control, &server, &say);
     let manager = Supervision::find(&say);
     if let Some(takeover) = takeover {
-        takeover.finish(&launched, pid_file.as_ref(), &say);
+        takeover.finish(&workers.crew, &listeners, pid_file.as_ref(), &say);
     }
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
         swapped,
-        workers,
+        crew: Arc::clone(&workers.crew),
+        listeners,
         fds,
         upstreams,
         log,
-        errors: logs.errors,
+        errors: Arc::new(logs.errors),
         keeper,
         figures,
         service,
         telemetry: Telemetry::default(),
-        old: Vec::new(),
-        holds_databases: false,
+        restarts: Restarts::default(),
+        leftovers: Leftovers::default(),
     };
     let own = OwnProcess { program, manager, control: control.ok(), pid_file };
-    Ok(Running { main_address, main_loop, workers: launched, own, reloader, activity })
+    Ok(Running { main_address, main_loop, workers, own, reloader, activity })
 }
 
 /// Everything that needs the initial privileges.
@@ -203,12 +207,6 @@ fn acquire(
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(global)));
     Ok(Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams })
-}
-
-fn announce(network: &[String], say: &dyn Fn(Level, &str)) {
-    if !network.is_empty() {
-        say(Level::Notice, &format!("on the network: {}", network.join(", ")));
-    }
 }
 
 /// URLs by which other machines reach the server, if they are announced.
@@ -258,16 +256,16 @@ impl Running {
     /// # Errors
     /// All listeners have failed, so no client can connect any more.
     pub fn serve(self) -> Result<(), BootError> {
-        let Running { main_loop, mut workers, own, mut reloader, activity, .. } = self;
+        let Running { main_loop, workers, own, mut reloader, activity, .. } = self;
         let log = reloader.log.clone();
         reloader.export();
         let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-        own.manager.ready(&workers.live_listeners);
+        own.manager.ready(&reloader.listeners);
         let (plans, inside) = (reloader.plans.subscribe(), main_loop.runtime.enter());
         own.manager.watch(plans);
         drop(inside);
         let main = Main { own: &own, reloader: &mut reloader, activity };
-        let ended = wait_for_end(main_loop, &mut workers, main, &say);
+        let ended = wait_for_end(main_loop, &workers, main, &say);
         reloader.service.stop();
         // A reload may be waiting for one.
         lighty_config::end_commands();
@@ -276,7 +274,7 @@ impl Running {
         drop(own.control);
         reloader.upstreams.stop(BACKENDS_PATIENCE);
         drop(own.pid_file);
-        drop(workers.files);
+        reloader.listeners.close();
         reloader.telemetry.end(&log);
         exporters.finish(FLUSH_PATIENCE);
         counts::panics().iter().for_each(|line| say(Level::Error, line));
@@ -426,13 +424,6 @@ fn set_limits(server: &ServerSettings, workers: usize) -> Result<(u64, Vec<Strin
     Ok((limit, warnings))
 }
 
-fn worker_count(server: &ServerSettings) -> usize {
-    match server.max_worker {
-        Some(count) => count as usize,
-        None => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
-    }
-}
-
 fn bind(
     config: &Config<Settings>,
     server: &ServerSettings,
@@ -533,123 +524,58 @@ fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, B
     Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })
 }
 
-/// Number of workers and their shared state.
-struct WorkerSetup {
-    workers: usize,
-    /// The process's descriptor limit.
-    fds: u64,
-    log: Log,
-    plan: watch::Receiver<Arc<Plan>>,
-    swaps: tokio::sync::mpsc::UnboundedSender<u64>,
-    upstreams: Arc<Registry>,
-    activity: Option<Activity>,
-    /// Their first order.
-    command: Command,
-}
-
 /// The running workers.
 struct Workers {
-    orders: watch::Sender<Order>,
-    done: mpsc::Receiver<usize>,
-    workers: usize,
+    crew: Arc<Crew>,
     live_listeners: LiveListeners,
-    files: Vec<lighty_io::listen::SocketFile>,
 }
 
+/// Returns the URLs of the listeners.
+fn urls(bound: &[Bound], config: &Config<Settings>) -> Vec<String> {
+    let url = |one: &Bound| listeners::url(&one.address, tls::is_spoken_at(config, &one.name));
+    bound.iter().map(url).collect()
+}
+
+/// Starts the first workers.
 fn launch(
-    server: &ServerSettings,
-    bound: Vec<Bound>,
-    worker_setup: WorkerSetup,
-    say: &dyn Fn(Level, &str),
-) -> Result<Workers, BootError> {
-    let WorkerSetup { workers, fds, log, plan, swaps, upstreams, activity, command } = worker_setup;
-    let (live_listeners, restarts) = (LiveListeners::default(), Restarts::default());
-    let (orders, order) = watch::channel(Order { command, ..Order::default() });
-    let (ready_tx, ready) = mpsc::channel();
-    let (done_tx, done) = mpsc::channel();
-    let is_tls = |name: &str| tls::is_spoken_at(&plan.borrow().config, name);
-    let url = |bound: &Bound| listeners::url(&bound.address, is_tls(&bound.name));
-    let urls: Vec<String> = bound.iter().map(url).collect();
-    let mut sockets_of_workers: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut files = Vec::new();
-    for listening in bound {
-        files.extend(listening.file);
-        for (worker, socket) in listening.sockets.into_iter().enumerate() {
-            sockets_of_workers[worker % workers].push((listening.name.clone(), socket));
-        }
-    }
-    for (index, sockets) in sockets_of_workers.into_iter().enumerate() {
-        let setup = Setup {
-            index,
-            plans: plan.clone(),
-            swapped: swaps.clone(),
-            sockets,
-            stat_entries_max: stat_entries(server, fds, workers),
-            roots_max: document_roots(fds, workers),
-            log: log.clone(),
-            upstreams: Arc::clone(&upstreams),
-            live_listeners: live_listeners.clone(),
-            activity: activity.clone(),
-            order: order.clone(),
-            ready: ready_tx.clone(),
-            done: done_tx.clone(),
-            succession: Succession::counted_by(&restarts),
-        };
-        thread::spawn(setup).map_err(failed("starting a worker"))?;
-    }
-    drop(ready_tx);
-    let engine = await_workers(&ready, workers, say)?;
-    readiness(&plan.borrow().shared.states).set(Unready::Starting, false);
+    parts: WorkerParts,
+    workers: usize,
+    takes_over: bool,
+) -> Result<(Workers, CrewReport), BootError> {
+    let (first, live_listeners) = (Arc::clone(&parts.plans.borrow()), parts.live_listeners.clone());
+    let indexes: Vec<usize> = (0..workers).collect();
+    let command = if takes_over { Command::Hold } else { Command::Serve };
+    let crew = Arc::new(Crew::new(parts, command));
+    let (members, report) = crew.start(&indexes, &first)?;
+    crew.enlist(members);
+    readiness(&first.shared.states).set(Unready::Starting, false);
     memory::unmap_startup_code();
+    Ok((Workers { crew, live_listeners }, report))
+}
+
+/// Logs that the server serves, and which engine opens its files.
+fn announce(
+    (urls, network): (&[String], &[String]),
+    report: &CrewReport,
+    server: &ServerSettings,
+    say: &dyn Fn(Level, &str),
+) {
+    let workers = report.workers;
+    report.warn_of_unwatched(say);
     say(
         Level::Notice,
         &format!(
-            "lighty {} is serving {} ({workers} worker{}, network backend {}, file engine {engine})",
+            "lighty {} is serving {} ({workers} worker{}, network backend {}, file engine {})",
             env!("CARGO_PKG_VERSION"),
             urls.join(", "),
             if workers == 1 { "" } else { "s" },
             server.network_backend,
+            report.engine,
         ),
     );
-    Ok(Workers { orders, done, workers, live_listeners, files })
-}
-
-/// Waits until all workers serve, and logs which engine opens their files.
-fn await_workers(
-    ready: &mpsc::Receiver<Ready>,
-    workers: usize,
-    say: &dyn Fn(Level, &str),
-) -> Result<String, BootError> {
-    let (mut engine, mut blind) = (String::new(), Vec::new());
-    for _ in 0..workers {
-        match ready.recv() {
-            Ok(Ready::Serving { engine: report, unwatched }) => {
-                engine = report;
-                blind.extend(unwatched);
-            }
-            Ok(Ready::Failed(why)) => return Err(why),
-            Err(_) => return Err(BootError::WorkerEnded),
-        }
+    if !network.is_empty() {
+        say(Level::Notice, &format!("on the network: {}", network.join(", ")));
     }
-    if let Some(why) = blind.first() {
-        let (count, instead) = (blind.len(), "look at files again once a second instead");
-        let text = format!("{why}; {count} of {workers} workers {instead}, as with \"simple\"");
-        say(Level::Warning, &format!("server.stat-cache-engine: {text}"));
-    }
-    Ok(engine)
-}
-
-/// Descriptors that a worker's stat cache may hold: at most a third of the total, to leave room for
-/// connections.
-fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
-    let share = usize::try_from(fds / 3).unwrap_or(usize::MAX) / workers;
-    server.stat_cache_entries_max.min(share)
-}
-
-/// Document roots that a worker may keep open: a sixth of all descriptors.
-fn document_roots(fds: u64, workers: usize) -> usize {
-    let share = usize::try_from(fds / 6).unwrap_or(usize::MAX) / workers;
-    share.clamp(1, limits::ROOTS_MAX)
 }
 
 fn warn_without_control(

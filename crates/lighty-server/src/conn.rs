@@ -18,6 +18,7 @@ pub(crate) mod sink;
 mod stream;
 mod throttle;
 mod tls;
+mod tunnel;
 
 use std::cell::Cell;
 use std::rc::Rc;

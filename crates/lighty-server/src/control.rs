@@ -43,8 +43,8 @@ pub(crate) struct ControlledServer {
     upstreams: Arc<Registry>,
     figures: Arc<ConfigFigures>,
     log: Log,
-    /// Number of earlier configurations that requests under way use.
-    old_generations: usize,
+    /// Earlier configurations that requests under way use: number, and seconds since their end.
+    old_generations: Vec<(u64, i64)>,
 }
 
 impl ControlledServer {
@@ -54,7 +54,12 @@ impl ControlledServer {
             upstreams: Arc::clone(&reloader.upstreams),
             figures: Arc::clone(&reloader.figures),
             log: reloader.log.clone(),
-            old_generations: reloader.old.len(),
+            old_generations: reloader
+                .leftovers
+                .old
+                .iter()
+                .map(|old| (old.number, old.age_s()))
+                .collect(),
         }
     }
 
@@ -72,11 +77,19 @@ pub(crate) enum ControlWork {
     /// Send this response.
     Respond(Vec<u8>),
     /// Read the configuration again, and send the outcome.
-    Reload,
+    Reload(ReloadKind),
     /// Let a process of this program, or of the present one, take this one's place.
     Upgrade(Option<PathBuf>),
     /// Send this response, then act as at a signal.
     Signal(Vec<u8>, Signal),
+}
+
+/// Extent of a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadKind {
+    Reload,
+    /// Only the differences, and the reasons for a refusal.
+    DryRun,
 }
 
 /// Body of a response to a change.
@@ -107,8 +120,9 @@ async fn begin(
 ) -> Result<ControlWork, ControlFault> {
     let request = message::parse(request)?;
     let work = match route::find(&request)? {
+        Verb::Query(Query::DryRun) => return Ok(ControlWork::Reload(ReloadKind::DryRun)),
         Verb::Query(query) => return answer(server, query).await.map(ControlWork::Respond),
-        Verb::Change(Change::Reload) => ControlWork::Reload,
+        Verb::Change(Change::Reload) => ControlWork::Reload(ReloadKind::Reload),
         Verb::Change(Change::Upgrade) => upgrade(&request, caller)?,
         Verb::Change(Change::ReopenLogs) => {
             ControlWork::Signal(done("the logs are opened again"), Signal::ReopenLogs)
@@ -142,6 +156,8 @@ async fn answer(server: &ControlledServer, query: Query) -> Result<Vec<u8>, Cont
         Query::Backends => message::response(Status::OK, &views::backends(server)),
         Query::Connections => message::response(Status::OK, &views::connections(server).await),
         Query::Certificates => message::response(Status::OK, &views::certificates(server)),
+        // Work for the main loop.
+        Query::DryRun => return Err(ControlFault::Busy),
     })
 }
 
@@ -188,9 +204,12 @@ pub(crate) fn upgraded(outcome: Result<String, UpgradeFault>) -> Vec<u8> {
     }
 }
 
-/// The response to the caller of a reload.
-pub(crate) fn outcome(done: Result<String, Refusal>) -> Vec<u8> {
-    match done {
+/// Reads the configuration again. Returns the response to the caller.
+pub(crate) async fn reload(reloader: &mut Reloader, kind: ReloadKind) -> Vec<u8> {
+    if kind == ReloadKind::DryRun {
+        return message::response(Status::OK, &reloader.dry_run().await);
+    }
+    match reloader.reload().await {
         Ok(message) => self::done(&message),
         Err(Refusal(why)) => refuse(&ControlFault::Reload(why)),
     }

@@ -271,6 +271,14 @@ pub fn instances(
     ModuleList::new(included.map(create).collect()).with_backends(backends)
 }
 
+/// Returns the names of the modules that take part under a configuration, in call order.
+pub(crate) fn included(config: &Config<Settings>) -> Vec<&'static str> {
+    let written = config.blocks().iter().flat_map(|block| &block.settings);
+    let written: HashSet<&str> = written.map(|setting| setting.name).collect();
+    let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
+    included.map(|entry| entry.name).collect()
+}
+
 impl Entry {
     fn is_included(&self, config: &Config<Settings>, written: &HashSet<&str>) -> bool {
         let named = &config.global().server.modules;

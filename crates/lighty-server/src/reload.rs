@@ -1,12 +1,19 @@
 //! Reload: replaces the configuration of the running process. It takes effect as a whole or not at
 //! all: every step that can fail precedes the first change to state in use.
 
+mod changes;
+mod compare;
+mod dry_run;
+mod fixed;
+mod old;
+mod plan;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_config::{Active, Config, Diagnostic};
+use lighty_config::{Config, Diagnostic};
 use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
@@ -15,24 +22,34 @@ use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
+use lighty_modules::evasive::continue_counts;
 use lighty_modules::health::Readiness;
 use lighty_modules::status;
 use lighty_modules::tracing::{Exporters, Telemetry};
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
-use lighty_proxy::upstream::configured::{self, Configured};
+use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::{Naming, Registry};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::acme;
 use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
-use crate::boot::error::BootError;
 use crate::boot::error_log;
 use crate::listen::listeners;
+use crate::listen::opened::{CrewChange, NextListeners, OpenListeners, Preparation};
+use crate::listen::planned::PlannedListener;
 use crate::modules::{self, Shared, State};
 use crate::report::config_figures::ConfigFigures;
 use crate::tls::{self, Keeper, Tls};
+use crate::worker::crew::{Crew, CrewMember, CrewReport};
+use crate::worker::restarts::{NoSuccessor, Restarts};
+use crate::worker::shares::{WorkerShares, worker_count};
+use changes::ObjectChange;
+use compare::Compared;
+pub(crate) use dry_run::DryRun;
+pub(crate) use old::OldGenerations;
+pub(crate) use plan::Plan;
 
 /// A configuration that was read, and its warnings.
 pub struct Loaded {
@@ -73,6 +90,10 @@ pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, 
 /// Time limit for workers to begin with a generation before the log reports a delay.
 const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time limit for workers to close what a reload removed, and the interval of looks at it.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSING_LOOK: Duration = Duration::from_millis(5);
+
 /// Time limit for writing the messages of a start, before standard error is given up. A terminal or
 /// pipe that takes nothing must not block the start forever; a busy machine may need a second.
 const ERRORS_PATIENCE: Duration = Duration::from_secs(10);
@@ -80,30 +101,21 @@ const ERRORS_PATIENCE: Duration = Duration::from_secs(10);
 /// Stack size of the thread, equal to the usual one of the main thread.
 const LOADER_STACK_BYTES: usize = 8 << 20;
 
-/// Data from which workers make a generation.
-pub(crate) struct Plan {
-    /// 0 for the first configuration.
-    pub number: u64,
-    pub config: Arc<Config<Settings>>,
-    pub shared: Shared,
-    /// Each worker's share of `server.max-connections`.
-    pub connections_max: usize,
-}
-
 /// The main thread's part in reloads.
 pub(crate) struct Reloader {
     /// The loader, or the reason why the configuration cannot be read again.
     pub loader: Result<Loader, NoReload>,
     pub plans: watch::Sender<Arc<Plan>>,
-    /// Each worker sends the generation that it has begun with.
-    pub swapped: mpsc::UnboundedReceiver<u64>,
-    pub workers: usize,
+    /// Each worker sends its index and the generation that it has begun with.
+    pub swapped: mpsc::UnboundedReceiver<(usize, u64)>,
+    pub crew: Arc<Crew>,
+    pub listeners: OpenListeners,
     /// The process's descriptor limit.
     pub fds: u64,
     pub upstreams: Arc<Registry>,
     pub log: Log,
     /// Writes the error log.
-    pub errors: LogWriter,
+    pub errors: Arc<LogWriter>,
     /// Keeps certificates up to date.
     pub keeper: Keeper,
     /// Figures of the configuration, for the status page.
@@ -112,10 +124,28 @@ pub(crate) struct Reloader {
     pub service: acme::Service,
     /// Exports metrics and the error log.
     pub telemetry: Telemetry,
+    pub restarts: Restarts,
+    pub leftovers: Leftovers,
+}
+
+/// Parts of earlier configurations that are still in use.
+#[derive(Default)]
+pub(crate) struct Leftovers {
     /// Configurations that may still have requests in progress.
-    pub old: Vec<Arc<Config<Settings>>>,
-    /// True while requests in progress use a database that is no longer configured.
-    pub holds_databases: bool,
+    pub old: OldGenerations,
+    /// Requests in progress use a database that is no longer configured.
+    holds_databases: bool,
+    /// Workers that a reload made superfluous and that still have connections.
+    draining_workers: usize,
+    /// Workers close listeners that a reload removed.
+    is_closing: bool,
+}
+
+impl Leftovers {
+    fn is_empty(&self) -> bool {
+        let Self { old, holds_databases, draining_workers, is_closing } = self;
+        old.is_empty() && !holds_databases && *draining_workers == 0 && !is_closing
+    }
 }
 
 impl Reloader {
@@ -125,9 +155,8 @@ impl Reloader {
     /// The future may be dropped: then either nothing has changed, or everything has.
     pub(crate) async fn reload(&mut self) -> Result<String, Refusal> {
         self.forget();
-        let loaded = self.load().await;
-        let prepared = match loaded {
-            Ok(loaded) => self.prepare(loaded).await,
+        let prepared = match self.load().await {
+            Ok(loaded) => self.prepare(loaded, Preparation::Reload).await.1,
             Err(why) => Err(why),
         };
         let done = match prepared {
@@ -144,6 +173,17 @@ impl Reloader {
         }
         text.lines().filter(|line| !line.trim().is_empty()).for_each(|line| self.say(level, line));
         done
+    }
+
+    /// Reads the configuration and does all that a reload does before its first change. Returns the
+    /// differences to the present configuration.
+    pub(crate) async fn dry_run(&self) -> DryRun {
+        let (changes, prepared) = match self.load().await {
+            Ok(loaded) => self.prepare(loaded, Preparation::DryRun).await,
+            Err(why) => (Vec::new(), Err(why)),
+        };
+        let done = prepared.map(|prepared| prepared.discard());
+        DryRun::new(changes, done.map_err(|Refusal(why)| why))
     }
 
     /// Returns the access logs of the present configuration.
@@ -175,6 +215,40 @@ impl Reloader {
         Duration::from_secs(delay_s.into())
     }
 
+    /// Time limit for a new process to become ready under the present configuration, in seconds.
+    pub(crate) fn upgrade_timeout_s(&self) -> u64 {
+        self.plans.borrow().config.global().server.upgrade_timeout_s.into()
+    }
+
+    /// Starts another worker in place of one that has ended by a panic, on the same sockets.
+    ///
+    /// # Errors
+    /// There were too many within a minute, or it cannot start.
+    pub(crate) fn replace_worker(&mut self, index: usize) -> Result<(), NoSuccessor> {
+        let plan = Arc::clone(&self.plans.borrow());
+        let max = plan.config.global().server.worker_restarts_max;
+        if !self.restarts.admit(Clock::start().unix_s(), max) {
+            return Err(NoSuccessor::Limit(max));
+        }
+        if !plan.sockets.of(index).iter().all(PlannedListener::refill) {
+            return Err(NoSuccessor::Listener);
+        }
+        let (members, _) = self.crew.start(&[index], &plan).map_err(NoSuccessor::Start)?;
+        self.crew.enlist(members);
+        let text = format!("worker {index} has ended by a panic: another one takes its place");
+        self.say(Level::Error, &text);
+        Ok(())
+    }
+
+    /// Exports metrics and the error log as the present configuration says.
+    pub(crate) fn export(&mut self) {
+        let plan = Arc::clone(&self.plans.borrow());
+        let (board, started_s) = (plan.shared.board.clone(), plan.shared.started_s);
+        let metrics = Arc::new(move |service: &str| status::export(&board, started_s, service));
+        let exporters: Exporters = self.state_of("mod_tracing");
+        self.telemetry.follow(plan.config.global(), &exporters, &self.log, metrics);
+    }
+
     /// Time limit of a graceful stop under the present configuration.
     pub(crate) fn graceful_patience(&self) -> Duration {
         match self.plans.borrow().config.global().server.graceful_shutdown_timeout_s {
@@ -183,68 +257,121 @@ impl Reloader {
         }
     }
 
-    /// Time limit for a new process to become ready under the present configuration, in seconds.
-    pub(crate) fn upgrade_timeout_s(&self) -> u64 {
-        self.plans.borrow().config.global().server.upgrade_timeout_s.into()
-    }
-
     /// Reads the configuration on a thread of its own: a file on a dead network disk, or a command
     /// that hangs, must not keep the server from being stopped.
     async fn load(&self) -> Result<Loaded, Refusal> {
         let loader = self.loader.as_ref();
         let loader = loader.map_err(|why| Refusal(format!("{why}: restart the server")))?;
-        let (loader, (done, loaded)) = (Arc::clone(loader), oneshot::channel());
-        let body = move || drop(done.send(loader()));
-        threads::start("reload", Some(LOADER_STACK_BYTES), body)
-            .map_err(|error| Refusal(error.to_string()))?;
-        loaded.await.unwrap_or_else(|_| Err(Refusal("reading the configuration panicked".into())))
+        let loader = Arc::clone(loader);
+        on_thread("reload", move || loader()).await?
     }
 
     /// Performs all steps that may fail. If the reload is refused, dropping the plan releases
-    /// everything acquired.
-    async fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
+    /// everything acquired. A dry run gets the differences as well.
+    async fn prepare(
+        &self,
+        loaded: Loaded,
+        extent: Preparation,
+    ) -> (Vec<ObjectChange>, Result<Prepared, Refusal>) {
         let Loaded { config, warnings } = loaded;
-        let present = Arc::clone(&self.plans.borrow());
-        let config = Arc::new(config);
+        self.await_closed().await;
+        let opening = Opening {
+            present: Arc::clone(&self.plans.borrow()),
+            next: Arc::new(config),
+            listeners: self.listeners.clone(),
+            upstreams: Arc::clone(&self.upstreams),
+            crew: Arc::clone(&self.crew),
+            extent,
+        };
         let refused = |why: String| Refusal(format!("{warnings}{why}"));
-        // On a thread of its own: a certificate may be on a dead disk.
-        let (done, opened) = oneshot::channel();
-        let (before, next) = (Arc::clone(&present), Arc::clone(&config));
-        let body = move || drop(done.send(open_files(&before, &next)));
-        threads::start("reload files", Some(LOADER_STACK_BYTES), body)
-            .map_err(|error| refused(error.to_string()))?;
-        let opened = opened.await.map_err(|_| refused("opening the files panicked".to_owned()))?;
-        let Opened { logs, errors, tls } =
-            opened.map_err(|refusals| refused(refusals.join("\n")))?;
+        // On a thread of its own: a certificate may be on a dead disk, and a listener may have a
+        // name that has to be looked up.
+        let opened = on_thread("reload files", move || opening.open()).await;
+        let (changes, opened) = match opened {
+            Ok(opened) => opened,
+            Err(Refusal(why)) => return (Vec::new(), Err(refused(why))),
+        };
+        let prepared = match opened {
+            Ok(opened) => self.acquire(opened, extent).await,
+            Err(refusals) => Err(Refusal(refusals.join("\n"))),
+        };
+        let prepared = prepared.map(|prepared| Prepared { warnings: warnings.clone(), ..prepared });
+        (changes, prepared.map_err(|Refusal(why)| refused(why)))
+    }
+
+    /// Waits until workers have closed what the last reload removed: the addresses may be wanted.
+    async fn await_closed(&self) {
+        let closed = async {
+            while !self.listeners.are_closed() {
+                tokio::time::sleep(CLOSING_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(CLOSING_PATIENCE, closed).await;
+    }
+
+    /// Acquires all that needs more than files: programs, modules and worker threads. The listeners
+    /// come last, because connections arrive as soon as they listen.
+    async fn acquire(&self, opened: Opened, extent: Preparation) -> Result<Prepared, Refusal> {
+        let Opened { config, logs, errors, tls, mut listeners, crew } = opened;
+        let present = Arc::clone(&self.plans.borrow());
         // Starts programs, so it follows all steps that may be refused without.
-        let naming = self.name(configured::upstreams(&config)).await;
-        let naming = naming.map_err(|Refusal(why)| refused(why))?;
-        let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
+        let naming = self.name(&config).await?;
+        let workers = crew.next.len();
+        let shared = Shared {
+            access_logs: logs,
+            naming,
+            tls,
+            memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
+            ..present.shared.clone()
+        };
         // A module that would fail in a worker fails here first.
         panics::caught_in(|| {
             modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
         })
-        .map_err(|panicked| refused(format!("building the modules: {}", panicked.0)))?;
-        let connections_max = connections(&config.global().server, self.fds, self.workers);
+        .map_err(|panicked| Refusal(format!("building the modules: {}", panicked.0)))?;
+        let shares = WorkerShares::of(&config.global().server, self.fds, workers);
         let number = present.number + 1;
-        let plan = Plan { number, config, shared, connections_max };
-        Ok(Prepared { plan, errors, warnings })
+        let sockets = std::mem::take(&mut listeners.planned);
+        let plan = Arc::new(Plan { number, config, shared, shares, sockets });
+        let (members, report) = self.start_workers(&crew, &plan).await?;
+        if extent == Preparation::Reload {
+            listeners.listen().map_err(|error| Refusal(format!("listening: {error}")))?;
+        }
+        Ok(Prepared { plan, errors, listeners, crew, members, report, warnings: String::new() })
+    }
+
+    /// Starts the workers that a configuration adds, on a thread of its own. They wait for the plan
+    /// to be published.
+    async fn start_workers(
+        &self,
+        crew: &CrewChange,
+        plan: &Arc<Plan>,
+    ) -> Result<(Vec<CrewMember>, CrewReport), Refusal> {
+        let added: Vec<usize> =
+            crew.next.iter().filter(|index| !crew.now.contains(index)).copied().collect();
+        if added.is_empty() {
+            return Ok(Default::default());
+        }
+        let (starting, plan) = (Arc::clone(&self.crew), Arc::clone(plan));
+        let started = on_thread("reload workers", move || starting.start(&added, &plan)).await?;
+        started.map_err(|error| Refusal(error.to_string()))
     }
 
     /// Names the upstreams and starts their programs, on a thread of its own: a program may be on a
     /// dead disk.
-    async fn name(&self, upstreams: Vec<Configured>) -> Result<Arc<Naming>, Refusal> {
-        let (registry, (done, named)) = (Arc::clone(&self.upstreams), oneshot::channel());
-        let body = move || drop(done.send(registry.name(&upstreams)));
-        threads::start("reload upstreams", None, body)
-            .map_err(|error| Refusal(error.to_string()))?;
-        let named = named.await.map_err(|_| Refusal("naming the upstreams panicked".into()))?;
+    async fn name(&self, config: &Arc<Config<Settings>>) -> Result<Arc<Naming>, Refusal> {
+        let (registry, config) = (Arc::clone(&self.upstreams), Arc::clone(config));
+        let name = move || {
+            let options = configured::resolve_options(config.global());
+            registry.name_resolving(&configured::upstreams(&config), options)
+        };
+        let named = on_thread("reload upstreams", name).await?;
         named.map_err(|error| Refusal(error.to_string()))
     }
 
     /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.
     async fn commit(&mut self, prepared: Prepared) -> String {
-        let Prepared { plan, errors, warnings } = prepared;
+        let Prepared { plan, errors, listeners, crew, members, report, warnings } = prepared;
         if let Some(errors) = errors {
             self.errors.switch(errors);
         }
@@ -266,12 +393,19 @@ impl Reloader {
         self.upstreams.trust(Arc::clone(&plan.shared.tls.materials));
         self.upstreams.commit(&plan.shared.naming);
         self.figures.adopt(plan.number, &plan.shared.tls.materials);
+        report.warn_of_unwatched(&|level, text| self.say(level, text));
+        self.crew.enlist(members);
+        for failure in self.listeners.commit(listeners) {
+            self.say(Level::Error, &failure);
+        }
+        continue_counts(&self.plans.borrow().config, &plan.config);
         let number = plan.number;
-        let old = self.plans.send_replace(Arc::new(plan));
-        self.old.push(Arc::clone(&old.config));
+        let old = self.plans.send_replace(plan);
+        self.leftovers.old.add(old.number, Arc::clone(&old.config));
         drop(old);
         self.export();
-        let late = self.await_workers(number).await;
+        self.crew.retire_others(&crew.next, self.graceful_patience());
+        let late = self.await_workers(number, crew.next).await;
         self.forget();
         match late {
             0 => format!("{warnings}reloaded: generation {number}"),
@@ -283,50 +417,37 @@ impl Reloader {
 
     /// Waits until all workers have begun with a generation. Returns the number of workers that
     /// have not.
-    async fn await_workers(&mut self, number: u64) -> usize {
-        let mut left = self.workers;
+    async fn await_workers(&mut self, number: u64, mut workers: Vec<usize>) -> usize {
         let all = async {
-            while left > 0 {
+            while !workers.is_empty() {
                 match self.swapped.recv().await {
-                    Some(swapped) if swapped == number => left -= 1,
+                    Some((worker, swapped)) if swapped == number => {
+                        workers.retain(|index| *index != worker);
+                    }
                     Some(_) => {}
                     None => break,
                 }
             }
         };
         let _ = tokio::time::timeout(WORKERS_PATIENCE, all).await;
-        left
+        workers.len()
     }
 
-    /// Exports metrics and the error log as the present configuration says.
-    pub(crate) fn export(&mut self) {
-        let plan = Arc::clone(&self.plans.borrow());
-        let (board, started_s) = (plan.shared.board.clone(), plan.shared.started_s);
-        let metrics = Arc::new(move |service: &str| status::export(&board, started_s, service));
-        let exporters: Exporters = self.state_of("mod_tracing");
-        self.telemetry.follow(plan.config.global(), &exporters, &self.log, metrics);
-    }
-
-    /// Drops configurations that have no requests left. Done here and not in a worker, because
-    /// dropping a large one takes time.
+    /// Drops configurations that have no requests left, and ends superfluous workers whose time is
+    /// over. Not done by a worker, because dropping a large configuration takes time.
     pub(crate) fn forget(&mut self) {
-        let before = self.old.len();
-        self.old.retain(|config| Arc::strong_count(config) > 1);
-        if self.old.len() < before {
-            // Frees memory of this thread now, and of event loops within a second: a configuration
-            // may be hundreds of megabytes, which the next reload needs for the next one.
-            memory::note_freed();
-            memory::give_back();
-        }
+        self.leftovers.old.forget();
+        self.leftovers.draining_workers = self.crew.end_retired();
+        self.leftovers.is_closing = !self.listeners.settle();
         let plan = Arc::clone(&self.plans.borrow());
         let named: Vec<&Path> =
             webdav::databases(&plan.config).map(|(path, _)| path.as_ref()).collect();
-        self.holds_databases = !plan.shared.stores.close_others(&named);
+        self.leftovers.holds_databases = !plan.shared.stores.close_others(&named);
     }
 
     /// Returns true if nothing is left of earlier configurations.
     pub(crate) fn is_settled(&self) -> bool {
-        self.old.is_empty() && !self.holds_databases
+        self.leftovers.is_empty()
     }
 
     fn say(&self, level: Level, text: &str) {
@@ -334,39 +455,132 @@ impl Reloader {
     }
 }
 
+/// Calls a function on a thread of its own: the main thread must not wait for disks or name
+/// servers.
+async fn on_thread<T: Send + 'static>(
+    name: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let (done, result) = oneshot::channel();
+    let body = move || drop(done.send(call()));
+    threads::start(name, Some(LOADER_STACK_BYTES), body)
+        .map_err(|error| Refusal(error.to_string()))?;
+    result.await.map_err(|_| Refusal(format!("the thread \"{name}\" panicked")))
+}
+
 /// A configuration that is ready to take the place of the present one.
 struct Prepared {
-    plan: Plan,
+    plan: Arc<Plan>,
     /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
+    listeners: NextListeners,
+    crew: CrewChange,
+    /// Workers that have been started for it.
+    members: Vec<CrewMember>,
+    report: CrewReport,
     /// Warnings, as they are printed.
     warnings: String,
 }
 
-/// Files opened for the next configuration.
+impl Prepared {
+    /// Releases everything. Returns the warnings.
+    fn discard(self) -> String {
+        let Self { plan, members, warnings, .. } = self;
+        drop(members);
+        old::free(plan);
+        warnings
+    }
+}
+
+/// The present and the next configuration, whose files are opened.
+struct Opening {
+    present: Arc<Plan>,
+    next: Arc<Config<Settings>>,
+    listeners: OpenListeners,
+    upstreams: Arc<Registry>,
+    crew: Arc<Crew>,
+    extent: Preparation,
+}
+
+/// Files and sockets opened for the next configuration.
 struct Opened {
+    config: Arc<Config<Settings>>,
     logs: Sinks,
     /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
     tls: Tls,
+    listeners: NextListeners,
+    crew: CrewChange,
 }
 
-/// Opens the files of the next configuration while the present one is in use. Returns all reasons
-/// for a refusal on failure.
-fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Vec<String>> {
-    let mut refusals = Vec::new();
-    match needs_restart(&present.config, next) {
-        Ok(names) if names.is_empty() => {}
-        Ok(names) => {
+impl Opening {
+    /// Opens the files while the present configuration is in use. Returns the differences for a dry
+    /// run, and all reasons for a refusal on failure.
+    fn open(self) -> (Vec<ObjectChange>, Result<Opened, Vec<String>>) {
+        let Self { present, next, listeners, upstreams, crew, extent } = self;
+        let mut refusals = Vec::new();
+        let names: Vec<_> =
+            fixed::needs_restart(&present.config, &next).iter().map(|change| change.name).collect();
+        if !names.is_empty() {
             refusals.push(format!("changed, but needs a restart: {}", names.join(", ")));
         }
-        Err(why) => refusals.push(why.to_string()),
+        let (before, server) = (&present.config.global().server, &next.global().server);
+        let wanted = listeners::wanted(&next, server);
+        let wanted = wanted.map_err(|why| refusals.push(why.to_string())).ok();
+        refusals.extend(missing_directories(&next));
+        let files = open_files(&present, &next, &mut refusals);
+        let crew = next_crew(&crew, before, server);
+        let prepared = wanted.as_ref().map(|all| listeners.prepare(&next, all, &crew, extent));
+        let sockets =
+            prepared.and_then(|prepared| prepared.map_err(|reasons| refusals.extend(reasons)).ok());
+        let changes = match extent {
+            Preparation::Reload => Vec::new(),
+            Preparation::DryRun => {
+                let compared = Compared { present: &present.config, next: &next };
+                let mut changes = compared.restarts();
+                changes.extend(compared.workers());
+                let all = wanted.as_deref().unwrap_or_default();
+                changes.extend(compared.listeners(&listeners, all));
+                changes.extend(compared.upstreams(&upstreams));
+                changes.extend(compared.logs());
+                if let Some((_, _, tls)) = &files {
+                    let before = &present.shared.tls.materials;
+                    changes.extend(compare::certificates(before, &tls.materials));
+                }
+                changes.extend(compared.modules());
+                changes.extend(compared.settings());
+                changes
+            }
+        };
+        let opened = match (files, sockets) {
+            (Some((logs, errors, tls)), Some(listeners)) if refusals.is_empty() => {
+                Ok(Opened { config: next, logs, errors, tls, listeners, crew })
+            }
+            _ => Err(refusals),
+        };
+        (changes, opened)
     }
-    match check_document_root(next) {
-        Ok(missing) => refusals.extend(missing),
-        Err(why) => refusals.push(why.to_string()),
-    }
-    refusals.extend(check_database_directories(next).err().map(|why| why.to_string()));
+}
+
+/// Chooses the workers under the next configuration.
+fn next_crew(crew: &Crew, present: &ServerSettings, next: &ServerSettings) -> CrewChange {
+    let now = crew.serving();
+    let count = worker_count(next).max(1);
+    let kept = match fixed::needs_workers(present, next).is_empty() {
+        true => now.len().min(count),
+        false => 0,
+    };
+    let added = crew.free_indexes(count - kept);
+    let next = now[..kept].iter().copied().chain(added).collect();
+    CrewChange { now, next }
+}
+
+/// Opens the logs and certificates of the next configuration. Adds all reasons for a refusal.
+fn open_files(
+    present: &Plan,
+    next: &Arc<Config<Settings>>,
+    refusals: &mut Vec<String>,
+) -> Option<(Sinks, Option<log_writer::Prepared>, Tls)> {
     let logs = present.shared.access_logs.open_next(next);
     let logs = logs.and_then(|logs| logs.start().map(|()| logs));
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
@@ -381,10 +595,18 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     {
         refusals.push(format!("acme.store: {error}"));
     }
-    match (logs, errors, tls) {
-        (Ok(logs), Ok(errors), Ok(tls)) if refusals.is_empty() => Ok(Opened { logs, errors, tls }),
-        _ => Err(refusals),
+    Some((logs.ok()?, errors.ok()?, tls.ok()?))
+}
+
+/// Returns reasons for a refusal: directories that are not there.
+fn missing_directories(next: &Config<Settings>) -> Vec<String> {
+    let mut refusals = Vec::new();
+    match check_document_root(next) {
+        Ok(missing) => refusals.extend(missing),
+        Err(why) => refusals.push(why.to_string()),
     }
+    refusals.extend(check_database_directories(next).err().map(|why| why.to_string()));
+    refusals
 }
 
 fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> {
@@ -407,84 +629,4 @@ fn next_error_log(
         return Ok(None);
     }
     LogWriter::prepare(target).map(Some)
-}
-
-/// Returns a worker's share of `server.max-connections`.
-pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> usize {
-    let all = match server.max_connections {
-        0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
-        limit => limit as usize,
-    };
-    all.div_ceil(workers)
-}
-
-type SettingText = fn(&ServerSettings) -> String;
-
-/// Directives of the process: they take effect only at the start, or need privileges that are
-/// dropped.
-const FIXED: &[(&str, SettingText)] = &[
-    ("server.chroot", |s| format!("{:?}", s.chroot)),
-    ("server.username", |s| format!("{:?}", s.username)),
-    ("server.groupname", |s| format!("{:?}", s.groupname)),
-    ("server.pid-file", |s| format!("{:?}", s.pid_file)),
-    ("server.max-worker", |s| format!("{:?}", s.max_worker)),
-    ("server.max-fds", |s| s.max_fds.to_string()),
-    ("server.core-files", |s| s.core_files.to_string()),
-    ("server.network-backend", |s| s.network_backend.to_string()),
-    ("server.io-engine", |s| s.io_engine.to_string()),
-    ("server.max-stat-threads", |s| s.max_stat_threads.to_string()),
-    ("server.max-read-threads", |s| s.max_read_threads.to_string()),
-    ("server.read-chunk", |s| s.read_chunk_bytes.to_string()),
-    ("server.stat-cache-engine", |s| s.stat_cache_engine.to_string()),
-    ("server.stat-cache-entries", |s| s.stat_cache_entries_max.to_string()),
-    ("server.stat-cache-file-size", |s| s.stat_cache_small_file_bytes.to_string()),
-    ("server.stat-cache-memory", |s| s.stat_cache_small_total_bytes.to_string()),
-    ("server.systemd-socket-activation", |s| s.systemd_socket_activation.to_string()),
-    ("server.syslog-facility", |s| s.syslog_facility.to_string()),
-];
-
-/// Directives of a listener.
-const OF_LISTENERS: &[(&str, SettingText)] = &[
-    ("server.listen-backlog", |s| s.listen_backlog.to_string()),
-    ("server.set-v6only", |s| s.v6only.to_string()),
-    ("server.defer-accept", |s| s.defer_accept.to_string()),
-    ("server.mptcp", |s| s.mptcp.to_string()),
-    ("server.socket-perms", |s| format!("{:?}", s.socket_perms)),
-];
-
-/// Returns the names of changed directives that a running process cannot apply.
-fn needs_restart(
-    present: &Config<Settings>,
-    next: &Config<Settings>,
-) -> Result<Vec<String>, BootError> {
-    let (before, after) = (&present.global().server, &next.global().server);
-    let changed =
-        |rows: &[(&'static str, SettingText)], before: &ServerSettings, after: &ServerSettings| {
-            let differ = rows.iter().filter(|(_, text)| text(before) != text(after));
-            differ.map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()
-        };
-    let mut names = changed(FIXED, before, after);
-    let resolver = |c: &Config<Settings>| {
-        format!("{:?}", configured::resolve_options(&c.settings(&Active::default())))
-    };
-    if resolver(present) != resolver(next) {
-        names.push("proxy-core.resolver".to_owned());
-    }
-    let (old, new) = (listeners::wanted(present, before)?, listeners::wanted(next, after)?);
-    if old.first() != new.first() {
-        names.push("server.bind or server.port".to_owned());
-    }
-    let (old, new) = (old.get(1..).unwrap_or_default(), new.get(1..).unwrap_or_default());
-    let gone = old.iter().filter(|listener| !new.contains(listener));
-    let added = new.iter().filter(|listener| !old.contains(listener));
-    names.extend(gone.chain(added).map(|l| format!("$SERVER[\"socket\"] == \"{}\"", l.name)));
-    let kept = listeners::wanted(next, after)?;
-    for listener in kept.iter().take(1).chain(new.iter().filter(|listener| old.contains(listener)))
-    {
-        let at = |config| listeners::settings_at(config, &listener.name).server;
-        names.extend(changed(OF_LISTENERS, &at(present), &at(next)));
-    }
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
 }

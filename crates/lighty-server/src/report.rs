@@ -66,6 +66,7 @@ pub(crate) fn report(
         figures: figures(worker),
         cpu_us: clock::thread_cpu_us(),
         listeners: listeners.iter().map(|one| one.report()).collect(),
+        old_generations: worker.old_generations(),
         late_us: worker.lateness.borrow().longest_us(),
         ..Report::default()
     };

@@ -19,11 +19,13 @@ use tokio::sync::watch;
 use crate::boot::error::BootError;
 use crate::listen::info::ListenerInfo;
 use crate::listen::live::LiveListeners;
+use crate::listen::planned::PlannedSockets;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::tls::{self, Tls};
 use crate::worker::Worker;
-use crate::worker::thread::{self, Order, Setup, Started, Succession};
+use crate::worker::shares::WorkerShares;
+use crate::worker::thread::{self, Order, Setup, Started, WorkerParts};
 
 /// Listeners of a simulated worker, by name and port. `$SERVER["socket"]` decides which speak TLS.
 const LISTENERS: [(&str, u16); 7] = [
@@ -70,25 +72,32 @@ impl Simulated {
         upstreams.trust(Arc::clone(&shared.tls.materials));
         upstreams.commit(&shared.naming);
         let (order, orders) = watch::channel(Order::default());
-        let plan =
-            Plan { number: 0, config: Arc::clone(config), shared: shared.clone(), connections_max };
-        let mut setup = Setup {
-            index: 0,
-            plans: watch::channel(Arc::new(plan)).1,
+        let shares =
+            WorkerShares { connections_max, stat_entries_max: 64, roots_max: limits::ROOTS_MAX };
+        let plan = Arc::new(Plan {
+            number: 0,
+            config: Arc::clone(config),
+            shared: shared.clone(),
+            shares,
+            sockets: PlannedSockets::default(),
+        });
+        let parts = WorkerParts {
+            plans: watch::channel(Arc::clone(&plan)).1,
             swapped: tokio::sync::mpsc::unbounded_channel().0,
-            sockets: Vec::new(),
-            stat_entries_max: 64,
-            roots_max: limits::ROOTS_MAX,
             log: log.clone(),
             upstreams: Arc::clone(&upstreams),
             live_listeners: LiveListeners::default(),
             activity: None,
+        };
+        let mut setup = Setup {
+            index: 0,
+            ticket: 0,
+            parts,
             order: orders,
             ready: mpsc::channel().0,
             done: mpsc::channel().0,
-            succession: Succession::default(),
         };
-        let Started { worker, proxy, .. } = thread::start(&mut setup)?;
+        let Started { worker, proxy, .. } = thread::start(&mut setup, plan)?;
         let listeners = LISTENERS
             .map(|(name, port)| Rc::new(ListenerInfo::new(name, port, false, None)))
             .into();

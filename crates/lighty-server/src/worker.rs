@@ -1,17 +1,21 @@
 //! A worker: the state shared by the connections of one thread, and its work once a second.
 
 pub(crate) mod conn_table;
+pub(crate) mod crew;
 pub(crate) mod idle;
 mod lateness;
 mod paces;
+pub(crate) mod restarts;
+pub(crate) mod shares;
 pub(crate) mod thread;
 
 use std::cell::{Cell, Ref, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
+use lighty_core::machine::status_board::OldGenerationReport;
 use lighty_core::settings::limits;
 use lighty_core::{Exchange, Fault, Generation, LogThrottle, Machine, Settings};
 use lighty_io::clock::ticks::Ticks;
@@ -34,6 +38,16 @@ use crate::worker::paces::Paces;
 /// Maximum number of buffers for bodies that a worker keeps. A body has one only while it is read.
 const BODY_BUFFERS_MAX: usize = 16;
 
+/// Variants of settings that are freed in one turn of the event loop.
+const SHRINK_STEP: usize = 64;
+
+/// Frees an earlier configuration's settings without a long stop of the event loop.
+async fn free_in_steps(old: Rc<Generation>) {
+    while old.shrink(SHRINK_STEP) > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Forwards a listener's raw connections to a backend.
 #[derive(Clone)]
 pub struct TcpProxy {
@@ -51,8 +65,6 @@ pub(crate) enum Listening {
     Accepts,
     /// Another process has the sockets, and accepts on them for now.
     Held,
-    /// Another process has the sockets for good: they are closed, and left as they are.
-    Left,
 }
 
 /// Pool of exchanges and buffers for HTTP/2 connections.
@@ -70,6 +82,10 @@ pub struct Worker {
     pub machine: Rc<Machine>,
     /// The configuration that requests begin under.
     generation: RefCell<Rc<Generation>>,
+    /// Earlier configurations that requests in progress may use.
+    old_generations: RefCell<Vec<Weak<Generation>>>,
+    /// Notified when the configuration has changed.
+    swapped: Notify,
     /// Sends response bodies, by the network backend that is configured.
     pub sender: Sender,
     /// The timeouts and states of all its connections.
@@ -108,6 +124,8 @@ impl Worker {
         Self {
             machine: Rc::clone(&generation.machine),
             generation: RefCell::new(generation),
+            old_generations: RefCell::default(),
+            swapped: Notify::new(),
             sender,
             conns: ConnTable::default(),
             idle_exchanges: RefCell::default(),
@@ -148,8 +166,28 @@ impl Worker {
         // Pooled exchanges would keep the old one.
         let pooled = std::mem::take(&mut *self.idle_exchanges.borrow_mut());
         let pooled_h2 = std::mem::take(&mut self.idle_h2.borrow_mut().exchanges);
-        drop((old, pooled, pooled_h2));
+        let mut olds = self.old_generations.borrow_mut();
+        olds.retain(|old| old.strong_count() > 0);
+        olds.push(Rc::downgrade(&old));
+        drop(olds);
+        drop((pooled, pooled_h2));
+        if old.shrink(SHRINK_STEP) > 0 {
+            tokio::task::spawn_local(free_in_steps(old));
+        }
+        self.swapped.notify_waiters();
         self.room.notify_waiters();
+    }
+
+    /// Lists the earlier configurations that are in use.
+    pub(crate) fn old_generations(&self) -> Vec<OldGenerationReport> {
+        let olds = self.old_generations.borrow();
+        let used = olds.iter().filter_map(|old| Some((old.strong_count(), old.upgrade()?)));
+        used.map(|(holders, old)| OldGenerationReport { number: old.number, holders }).collect()
+    }
+
+    /// Resolves when the configuration has changed.
+    pub(crate) async fn swaps(&self) {
+        self.swapped.notified().await;
     }
 
     /// Monotonic seconds for the sweep.

@@ -305,7 +305,10 @@ fn control(cli: &Cli, pid_file: Option<&Path>, verb: &Verb) -> Result<(), Comman
         Format::Text => ctl::text(&reply),
     };
     std::io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    match ctl::expected_refusal(&reply) {
+        Some(why) => Err(CommandFailure::Says(format!("the reload would be refused:\n{why}"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the configuration lines for TLS, if it is requested. Without names, prints the authority

@@ -246,6 +246,18 @@ fn equal_sets_share_one_snapshot() {
 }
 
 #[test]
+fn cache_is_emptied_in_steps() {
+    let (config, mut active) = (hosts(5), Active::new());
+    let mut cache = SnapshotCache::new();
+    for i in 0..5 {
+        config.evaluate(&HostFacts(format!("h{i}.example")), &mut active);
+        cache.get(&config, &active);
+    }
+    assert_eq!((cache.shrink(2), cache.shrink(2), cache.shrink(2)), (3, 1, 0));
+    assert_eq!(cache.get(&config, &active).tag, "4");
+}
+
+#[test]
 fn a_set_notices_that_the_configuration_was_reloaded() {
     let (small, large, mut active) = (hosts(2), hosts(200), Active::new());
     small.evaluate(&HostFacts("h1.example".into()), &mut active);

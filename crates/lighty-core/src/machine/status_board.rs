@@ -3,8 +3,10 @@
 //! A worker counts in cells that no other thread may read. A reader therefore asks every worker,
 //! and each replies between two turns of its event loop.
 
+mod ended;
+
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lighty_io::threads::panics;
@@ -143,6 +145,15 @@ pub struct ListenerReport {
     pub open: u64,
 }
 
+/// An earlier configuration that a worker still uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldGenerationReport {
+    /// Its number.
+    pub number: u64,
+    /// Number of its holders: requests under way, some more than once.
+    pub holders: usize,
+}
+
 /// Report of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -179,6 +190,8 @@ pub struct Report {
     pub exemplars: Vec<(u64, Box<Exemplars>)>,
     /// Requests by host with the durations, in the order of [`SeriesNames::hosts`].
     pub hosts: Vec<HostCounts>,
+    /// Earlier configurations in use.
+    pub old_generations: Vec<OldGenerationReport>,
     /// The worker's listeners.
     pub listeners: Vec<ListenerReport>,
     /// The last minutes; empty if not requested.
@@ -264,7 +277,9 @@ pub struct StatusBoard(Arc<Desks>);
 
 #[derive(Default)]
 struct Desks {
-    workers: Mutex<Vec<mpsc::Sender<ReportQuery>>>,
+    workers: Mutex<Vec<(usize, mpsc::Sender<ReportQuery>)>>,
+    /// Counters of the workers that have ended.
+    ended: Mutex<Option<Report>>,
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
     names: SeriesNames,
 }
@@ -285,15 +300,27 @@ impl StatusResponder {
 }
 
 impl StatusBoard {
-    /// Adds a worker to the board.
-    pub fn join(&self) -> StatusResponder {
+    /// Adds a worker with this index to the board, until its end is dropped.
+    pub fn join(&self, worker: usize) -> StatusResponder {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
-        let mut workers = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desks = self.desks();
         // A worker that was replaced replies no more.
-        workers.retain(|worker| !worker.is_closed());
-        workers.push(ask);
-        drop(workers);
+        desks.retain(|(_, desk)| !desk.is_closed());
+        desks.push((worker, ask));
+        drop(desks);
         StatusResponder(questions)
+    }
+
+    /// Returns the indexes of the workers.
+    pub fn workers(&self) -> Vec<usize> {
+        self.desks().iter().map(|(worker, _)| *worker).collect()
+    }
+
+    /// Returns the desks of the workers that have not ended.
+    fn desks(&self) -> MutexGuard<'_, Vec<(usize, mpsc::Sender<ReportQuery>)>> {
+        let mut desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.retain(|(_, desk)| !desk.is_closed());
+        desks
     }
 
     /// Adds a source of process figures.
@@ -306,11 +333,18 @@ impl StatusBoard {
         &self.0.names
     }
 
+    /// Keeps the counters of a worker that ends.
+    pub fn leave(&self, last: Report) {
+        let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.get_or_insert_with(Report::of_ended).absorb(last);
+    }
+
     /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
-    /// that do not reply in time are missing from the reports.
+    /// that do not reply in time are missing from the reports. The counters of ended workers follow
+    /// as one more report, see [`Report::is_of_ended`].
     pub async fn ask(&self, wanted: ReportParts) -> (Vec<Report>, usize) {
-        let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let responses: Vec<_> = desks.iter().map(|desk| ask_one(desk, wanted)).collect();
+        let desks = self.desks().clone();
+        let responses: Vec<_> = desks.iter().map(|(_, desk)| ask_one(desk, wanted)).collect();
         let mut reports = Vec::with_capacity(desks.len());
         let deadline = tokio::time::Instant::now() + PATIENCE;
         for response in responses.into_iter().flatten() {
@@ -318,6 +352,8 @@ impl StatusBoard {
                 reports.push(report);
             }
         }
+        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        reports.extend(ended);
         reports.sort_by_key(|report| report.worker);
         (reports, desks.len())
     }
@@ -395,14 +431,16 @@ mod tests {
     async fn workers_are_asked_and_one_that_hangs_is_missing() {
         let board = StatusBoard::default();
         board.add(Arc::new(Two));
-        let (first, second) = (board.join(), board.join());
-        let _hangs = board.join();
+        let (first, second) = (board.join(0), board.join(1));
+        let hangs = board.join(2);
         let (reports, workers) = tokio::select! {
             responses = board.ask(ReportParts::default()) => responses,
             () = second.respond(|_| report(1)) => unreachable!("it answers for ever"),
             () = first.respond(|_| report(0)) => unreachable!("it answers for ever"),
         };
-        assert_eq!((reports.len(), workers), (2, 3));
+        assert_eq!((reports.len(), workers, board.workers()), (2, 3, vec![0, 1, 2]));
+        drop(hangs);
+        assert_eq!(board.workers(), [0, 1], "one has ended");
         assert_eq!((reports[0].worker, reports[1].worker), (0, 1));
         let figures = board.figures(&reports);
         let text: Vec<_> = figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -412,9 +450,9 @@ mod tests {
     #[tokio::test]
     async fn a_worker_is_asked_no_more_than_n_times_at_once() {
         let board = StatusBoard::default();
-        let mut responder = board.join();
+        let mut responder = board.join(0);
         let responses: Vec<_> = (0..=QUESTIONS_MAX)
-            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0], ReportParts::default()))
+            .map(|_| ask_one(&board.desks()[0].1, ReportParts::default()))
             .collect();
         assert!(responses[..QUESTIONS_MAX].iter().all(Option::is_some));
         assert!(responses[QUESTIONS_MAX].is_none());

@@ -214,6 +214,16 @@ impl Resolver {
         }))
     }
 
+    /// Its options.
+    pub fn options(&self) -> &ResolveOptions {
+        &self.0.options
+    }
+
+    /// True if both are one resolver.
+    pub fn is_same(&self, other: &Resolver) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Looks a name up now.
     ///
     /// # Errors

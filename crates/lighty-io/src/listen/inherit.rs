@@ -110,11 +110,6 @@ impl BoundSocket {
         let _ = self.socket.detach_filter();
         Ok(BoundSocket { origin: SocketOrigin::Bound(options.clone()), ..self })
     }
-
-    /// True if another process owns the socket, such as the service manager.
-    pub fn is_inherited(&self) -> bool {
-        matches!(self.origin, SocketOrigin::Inherited)
-    }
 }
 
 pub(super) fn check(socket: &Socket) -> io::Result<BindSpec> {

@@ -41,6 +41,15 @@ impl Listener {
         Ok(())
     }
 
+    /// A second descriptor of the socket.
+    ///
+    /// # Errors
+    /// EMFILE and other errors of the system.
+    pub fn another(&self) -> io::Result<BoundSocket> {
+        let socket = Socket::from(OwnedFd::from(self.spare_descriptor()?));
+        Ok(BoundSocket { socket, address: self.address.clone(), origin: self.origin.clone() })
+    }
+
     /// Checks that the address is the same. If the kernel chose the port, a shutdown has lost it,
     /// and listening again picks another one; then the socket is shut down again.
     fn check_address(&self, socket: &Socket) -> io::Result<()> {

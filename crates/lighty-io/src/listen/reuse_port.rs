@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 
 use super::{BindSpec, BoundSocket};
 
@@ -19,21 +18,7 @@ impl BoundSocket {
         }
         // A program of one instruction, which returns the number.
         let code = (libc::BPF_RET | libc::BPF_K) as u16;
-        let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: nth }];
-        let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
-        // SAFETY: the descriptor is open for the whole call. The option takes a `sock_fprog`,
-        // which the pointer and the size describe; it points to one instruction, and the kernel
-        // copies both before it returns.
-        let result = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_REUSEPORT_CBPF,
-                (&raw const program).cast(),
-                size_of::<libc::sock_fprog>() as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        self.attach_choice(&mut [libc::sock_filter { code, jt: 0, jf: 0, k: nth }])
     }
 
     /// Stops listening, even if other processes hold the socket: it leaves the group of sockets

@@ -20,9 +20,6 @@ pub enum Signal {
     Report,
 }
 
-/// Number of signals at the head of the list that end the server.
-const ENDING: usize = 2;
-
 /// The signals of the process, from [`listen`](Self::listen) on.
 #[derive(Debug)]
 pub struct Signals {
@@ -58,18 +55,8 @@ impl Signals {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next signal that ends the server. Other signals stay pending.
-    pub async fn end(&mut self) -> Signal {
-        std::future::poll_fn(|cx| self.poll_among(ENDING, cx)).await
-    }
-
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
-        self.poll_among(self.streams.len(), cx)
-    }
-
-    /// The first `count` signals of the list.
-    fn poll_among(&mut self, count: usize, cx: &mut Context<'_>) -> Poll<Signal> {
-        for (meaning, stream) in &mut self.streams[..count] {
+        for (meaning, stream) in &mut self.streams {
             if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
                 return Poll::Ready(*meaning);
             }

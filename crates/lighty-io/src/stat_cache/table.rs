@@ -140,6 +140,13 @@ impl Table {
         }
     }
 
+    /// Sets the limit. Returns the entries beyond it, which are those not used recently.
+    pub(super) fn limit(&mut self, entries_max: usize) -> Vec<CacheSlot> {
+        self.entries_max = entries_max.max(1);
+        let surplus = self.len().saturating_sub(self.entries_max);
+        (0..surplus).filter_map(|_| self.evict()).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.map.len()
     }

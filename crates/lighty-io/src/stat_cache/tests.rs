@@ -276,7 +276,9 @@ fn entries_have_a_limit() {
         assert_eq!(bed.hits() - hits, 3);
         assert_eq!(bed.text("b").await, "b");
         assert_eq!(bed.cache.counters().loads.get() - loads, 1);
-        bed.cache.shed(2);
+        bed.cache.limit_entries(2);
+        assert_eq!((bed.cache.len(), bed.cache.counters().evicted.get()), (2, 3));
+        bed.cache.shed(1);
         assert_eq!(bed.cache.len(), 1);
         bed.cache.clear();
         assert!(bed.cache.is_empty());

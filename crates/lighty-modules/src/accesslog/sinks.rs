@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use lighty_config::{Active, Config};
+use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::clock::local_time::LocalTime;
@@ -24,7 +24,8 @@ pub struct Sinks(Arc<Logs>);
 
 struct Logs {
     files: Vec<(Arc<str>, Arc<SinkWriter>)>,
-    /// A writer for each level.
+    /// The facility of syslog, and a writer for each level.
+    facility: Arc<str>,
     syslog: Vec<(&'static str, Arc<SinkWriter>)>,
 }
 
@@ -64,7 +65,8 @@ impl Sinks {
     /// # Errors
     /// The system's error, with the name of the log.
     pub fn open_next(&self, config: &Config<Settings>) -> io::Result<Sinks> {
-        let mut logs = Logs { files: Vec::new(), syslog: Vec::new() };
+        let facility = Arc::clone(&config.global().server.syslog_facility);
+        let mut logs = Logs { files: Vec::new(), facility, syslog: Vec::new() };
         let wanted = wanted(config);
         for name in wanted.files {
             let known = self.0.files.iter().find(|(known, _)| *known == name);
@@ -76,12 +78,13 @@ impl Sinks {
             };
             logs.files.push((name, writer));
         }
-        let facility = config.settings(&Active::default()).server.syslog_facility;
+        let same_facility = self.0.facility == logs.facility;
         for level in wanted.levels {
-            let known = self.0.syslog.iter().find(|(known, _)| *known == level);
+            let mut open = self.0.syslog.iter().filter(|_| same_facility);
+            let known = open.find(|(known, _)| *known == level);
             let writer = match known {
                 Some((_, writer)) => Arc::clone(writer),
-                None => SinkWriter::open(LogTarget::syslog(&facility, level, SYSLOG_NAME))
+                None => SinkWriter::open(LogTarget::syslog(&logs.facility, level, SYSLOG_NAME))
                     .map_err(|error| io::Error::new(error.kind(), format!("syslog: {error}")))?,
             };
             logs.syslog.push((level, writer));
@@ -91,7 +94,8 @@ impl Sinks {
 
     /// None: nothing is logged.
     pub fn none() -> Sinks {
-        Sinks(Arc::new(Logs { files: Vec::new(), syslog: Vec::new() }))
+        let (files, syslog) = (Vec::new(), Vec::new());
+        Sinks(Arc::new(Logs { files, facility: "".into(), syslog }))
     }
 
     /// Starts the threads that write, once privileges are dropped.
@@ -155,6 +159,13 @@ impl Handles {
         }
         if settings.filename.is_empty() { None } else { self.files.get(&settings.filename) }
     }
+}
+
+/// Returns the names of all access logs of a configuration.
+pub fn log_names(config: &Config<Settings>) -> Vec<Arc<str>> {
+    let UsedSinks { mut files, levels } = wanted(config);
+    files.extend(levels.into_iter().map(|level| Arc::from(format!("syslog ({level})"))));
+    files
 }
 
 /// The log files and syslog levels that a configuration uses, without duplicates.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::table::{EvasiveKey, Keys};
+use super::table::{ContinuedCounts, EvasiveKey, Keys};
 
 /// Admits up to `burst` requests at once, then one in each interval.
 #[derive(Debug)]
@@ -11,7 +11,8 @@ pub(super) struct Rate {
     burst: u64,
     /// The algorithm's theoretical arrival time for each key, in microseconds: the time at which
     /// all admitted requests would have passed at the configured rate.
-    due_us: Mutex<Keys<u64>>,
+    due_us: ContinuedCounts<Mutex<Keys<u64>>>,
+    keys_max: usize,
 }
 
 impl Rate {
@@ -19,12 +20,13 @@ impl Rate {
     /// are at least 1.
     pub(super) fn new(count: u64, per_s: u64, burst: u64, keys_max: usize) -> Self {
         let interval_us = (per_s.saturating_mul(1_000_000) / count.max(1)).max(1);
-        Self { interval_us, burst: burst.max(1), due_us: Mutex::new(Keys::new(keys_max)) }
+        Self { interval_us, burst: burst.max(1), due_us: ContinuedCounts::default(), keys_max }
     }
 
     /// Admits a request, or returns the microseconds until one is admitted.
     pub(super) fn take(&self, key: EvasiveKey, now_us: u64) -> Result<(), u64> {
-        let mut keys = self.due_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.due_us.get(|| Mutex::new(Keys::new(self.keys_max)));
+        let mut keys = all.lock().unwrap_or_else(PoisonError::into_inner);
         let due_us = keys.entry(key, now_us, |due_us| *due_us <= now_us, || now_us);
         let from_us = (*due_us).max(now_us);
         let ahead_us = self.interval_us.saturating_mul(self.burst - 1);
@@ -34,6 +36,13 @@ impl Rate {
         }
         *due_us = from_us.saturating_add(self.interval_us);
         Ok(())
+    }
+
+    /// Continues with the times of another limit.
+    pub(super) fn continue_from(&self, before: &Self) {
+        self.due_us.continue_from(&before.due_us);
+        let keys = self.due_us.get(|| Mutex::new(Keys::new(self.keys_max)));
+        keys.lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
     }
 }
 
@@ -59,6 +68,15 @@ mod tests {
             assert_eq!(rate.take(1, start + 100 * SECOND), Ok(()));
         }
         assert!(rate.take(1, start + 100 * SECOND).is_err(), "waiting does not save up");
+    }
+
+    #[test]
+    fn another_rate_knows_who_has_used_it_up() {
+        let (before, next) = (Rate::new(1, 1, 1, 10), Rate::new(2, 1, 1, 10));
+        assert_eq!(before.take(1, SECOND), Ok(()));
+        next.continue_from(&before);
+        assert_eq!(next.take(1, SECOND), Err(SECOND));
+        assert_eq!(next.take(2, SECOND), Ok(()));
     }
 
     #[test]

@@ -25,6 +25,33 @@ pub struct LimitSettings {
 }
 module_settings!(LimitSettings);
 
+impl LimitSettings {
+    /// Continues the counts of limits by the same key.
+    pub(super) fn continue_from(&self, before: &Self) {
+        if let Some((next, old)) = pair(&self.per_ip, &before.per_ip) {
+            next.continue_from(old);
+        }
+        if let Some((next, old)) = pair(&self.requests, &before.requests) {
+            next.continue_from(old);
+        }
+        if let Some((next, old)) = pair(&self.connections, &before.connections) {
+            next.continue_from(old);
+        }
+        if let Some((next, old)) = pair(&self.bandwidth, &before.bandwidth) {
+            next.continue_from(old);
+        }
+    }
+}
+
+/// Returns the tables of two limits that count by the same key.
+fn pair<'a, T>(
+    next: &'a Option<Keyed<Arc<T>>>,
+    before: &'a Option<Keyed<Arc<T>>>,
+) -> Option<(&'a T, &'a T)> {
+    let (next, before) = (next.as_ref()?, before.as_ref()?);
+    (next.key == before.key).then_some((&*next.table, &*before.table))
+}
+
 /// The table of a limit and its kind of key. All requests to which an assignment applies share it.
 #[derive(Clone)]
 pub(super) struct Keyed<T> {

@@ -1,7 +1,7 @@
 //! Tables of counters and rates by key, with a maximum number of keys.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lighty_core::exchange::throttle::Bucket;
 
@@ -19,9 +19,39 @@ pub(super) struct Keys<V> {
 
 const SWEEP_US: u64 = 1_000_000;
 
+/// Counts of a limit, which the limit of the next configuration continues. They are made at the
+/// first use, so that another limit can pass on its own before.
+#[derive(Debug)]
+pub(super) struct ContinuedCounts<T>(OnceLock<Arc<T>>);
+
+impl<T> Default for ContinuedCounts<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> ContinuedCounts<T> {
+    #[inline]
+    pub(super) fn get(&self, make: impl FnOnce() -> T) -> &Arc<T> {
+        self.0.get_or_init(|| Arc::new(make()))
+    }
+
+    /// Continues the counts of another limit, unless these are in use already.
+    pub(super) fn continue_from(&self, before: &Self) {
+        if let Some(counts) = before.0.get() {
+            let _ = self.0.set(Arc::clone(counts));
+        }
+    }
+}
+
 impl<V> Keys<V> {
     pub(super) fn new(most: usize) -> Self {
         Self { most: most.max(1), swept_us: 0, values: HashMap::default() }
+    }
+
+    /// Sets the maximum number of keys. Keys beyond it go one by one.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.most = most.max(1);
     }
 
     /// Returns the value of a key, created by `make` if the key is new.
@@ -35,7 +65,6 @@ impl<V> Keys<V> {
         if self.values.len() >= self.most && !self.values.contains_key(&key) {
             self.make_room(now_us, is_idle);
         }
-        debug_assert!(self.values.len() <= self.most, "{} of {}", self.values.len(), self.most);
         self.values.entry(key).or_insert_with(make)
     }
 
@@ -44,7 +73,7 @@ impl<V> Keys<V> {
             self.swept_us = now_us;
             self.values.retain(|_, value| !is_idle(value));
         }
-        if self.values.len() >= self.most
+        while self.values.len() >= self.most
             && let Some(any) = self.values.keys().next().copied()
         {
             self.values.remove(&any);
@@ -56,35 +85,44 @@ impl<V> Keys<V> {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     most: u32,
-    here: Mutex<HashMap<EvasiveKey, u32, foldhash::fast::RandomState>>,
+    here: ContinuedCounts<PresentKeys>,
 }
+
+type PresentKeys = Mutex<HashMap<EvasiveKey, u32, foldhash::fast::RandomState>>;
 
 /// A counted request; dropping it decrements the count.
 pub(super) struct CountedRequest {
-    crowd: Arc<KeyTable>,
+    counts: Arc<PresentKeys>,
     key: EvasiveKey,
 }
 
 impl KeyTable {
     pub(super) fn new(most: u32) -> Self {
-        Self { most, here: Mutex::default() }
+        Self { most, here: ContinuedCounts::default() }
     }
 
-    /// Counts another request. `None` if the key has reached the limit.
-    pub(super) fn enter(crowd: &Arc<Self>, key: EvasiveKey) -> Option<CountedRequest> {
-        let mut here = crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+    /// ContinuedCounts another request. `None` if the key has reached the limit.
+    pub(super) fn enter(&self, key: EvasiveKey) -> Option<CountedRequest> {
+        let counts = self.here.get(PresentKeys::default);
+        let mut here = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = here.get(&key).copied().unwrap_or(0);
-        if count >= crowd.most {
+        if count >= self.most {
             return None;
         }
         here.insert(key, count + 1);
-        Some(CountedRequest { crowd: Arc::clone(crowd), key })
+        drop(here);
+        Some(CountedRequest { counts: Arc::clone(counts), key })
+    }
+
+    /// ContinuedCounts on with the requests that another limit has counted.
+    pub(super) fn continue_from(&self, before: &Self) {
+        self.here.continue_from(&before.here);
     }
 }
 
 impl Drop for CountedRequest {
     fn drop(&mut self) {
-        let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut here = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(here.contains_key(&self.key), "no request was counted");
         match here.get_mut(&self.key) {
             Some(count) if *count > 1 => *count -= 1,
@@ -97,21 +135,32 @@ impl Drop for CountedRequest {
 #[derive(Debug)]
 pub(super) struct Speed {
     kbytes_per_second: u64,
-    buckets: Mutex<Keys<Arc<Bucket>>>,
+    keys_max: usize,
+    buckets: ContinuedCounts<Mutex<Keys<Arc<Bucket>>>>,
 }
 
 impl Speed {
     pub(super) fn new(kbytes_per_second: u64, keys_max: usize) -> Self {
-        Self { kbytes_per_second, buckets: Mutex::new(Keys::new(keys_max)) }
+        Self { kbytes_per_second, keys_max, buckets: ContinuedCounts::default() }
     }
 
     /// Returns the token bucket that all responses to a key share. A bucket without a response is
     /// idle, because it is full again soon.
     pub(super) fn bucket(&self, key: EvasiveKey, now_ms: u64) -> Arc<Bucket> {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.buckets.get(|| Mutex::new(Keys::new(self.keys_max)));
+        let mut buckets = all.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));
         let is_idle = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1;
         Arc::clone(buckets.entry(key, now_ms.saturating_mul(1000), is_idle, make))
+    }
+
+    /// Continues with the buckets of another limit if they have the same rate.
+    pub(super) fn continue_from(&self, before: &Self) {
+        if self.kbytes_per_second == before.kbytes_per_second {
+            self.buckets.continue_from(&before.buckets);
+            let buckets = self.buckets.get(|| Mutex::new(Keys::new(self.keys_max)));
+            buckets.lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
+        }
     }
 }
 
@@ -134,16 +183,34 @@ mod tests {
 
     #[test]
     fn number_of_holders_of_a_key_is_limited() {
-        let crowd = Arc::new(KeyTable::new(2));
-        let first = KeyTable::enter(&crowd, 1);
-        let second = KeyTable::enter(&crowd, 1);
+        let crowd = KeyTable::new(2);
+        let (first, second) = (crowd.enter(1), crowd.enter(1));
         assert!(first.is_some() && second.is_some());
-        assert!(KeyTable::enter(&crowd, 1).is_none());
-        assert!(KeyTable::enter(&crowd, 2).is_some(), "another key");
+        assert!(crowd.enter(1).is_none());
+        assert!(crowd.enter(2).is_some(), "another key");
         drop(first);
-        assert!(KeyTable::enter(&crowd, 1).is_some());
+        assert!(crowd.enter(1).is_some());
         drop(second);
-        assert!(crowd.here.lock().expect("whole").is_empty(), "nobody leaves a trace");
+        let counts = crowd.here.get(PresentKeys::default);
+        assert!(counts.lock().expect("whole").is_empty(), "nobody leaves a trace");
+    }
+
+    #[test]
+    fn next_limit_counts_on() {
+        let before = KeyTable::new(1);
+        let held = before.enter(1);
+        let next = KeyTable::new(2);
+        next.continue_from(&before);
+        let another = next.enter(1);
+        assert!(another.is_some() && next.enter(1).is_none(), "one is still of the other limit");
+        drop(held);
+        assert!(next.enter(1).is_some());
+        let (slow, same, fast) = (Speed::new(1, 2), Speed::new(1, 1), Speed::new(2, 2));
+        let bucket = slow.bucket(1, 0);
+        same.continue_from(&slow);
+        fast.continue_from(&slow);
+        assert!(Arc::ptr_eq(&bucket, &same.bucket(1, 0)));
+        assert!(!Arc::ptr_eq(&bucket, &fast.bucket(1, 0)));
     }
 
     #[test]

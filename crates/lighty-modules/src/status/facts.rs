@@ -51,7 +51,16 @@ impl Facts {
         }
     }
 
+    /// Reports of the workers.
     pub(super) fn reports(&self) -> &[Report] {
+        match self.input.reports.split_last() {
+            Some((last, workers)) if last.is_of_ended() => workers,
+            _ => &self.input.reports,
+        }
+    }
+
+    /// The same, and the counters of ended workers.
+    pub(super) fn all_reports(&self) -> &[Report] {
         &self.input.reports
     }
 
@@ -60,7 +69,7 @@ impl Facts {
     }
 
     pub(super) fn sum(&self, of: impl Fn(&Report) -> u64) -> u64 {
-        self.reports().iter().map(of).fold(0, u64::saturating_add)
+        self.all_reports().iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Lists the reported connections and streams, each with its worker's index.

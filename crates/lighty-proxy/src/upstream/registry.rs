@@ -23,7 +23,8 @@ use crate::upstream::supervisor::{Care, Supervisor};
 /// The process's upstreams. Equal specs of a generation share one upstream. An upstream stays while
 /// a generation names it.
 pub struct Registry {
-    resolver: Resolver,
+    /// The resolver of the current naming.
+    resolver: Mutex<Resolver>,
     workers: AtomicUsize,
     backends: Arc<Backends>,
     state: Mutex<RegistryState>,
@@ -52,6 +53,8 @@ struct RegistryState {
 
 struct RegistryEntry {
     requested: Arc<UpstreamSpec>,
+    /// Looks its names up.
+    resolver: Resolver,
     upstream: Arc<Upstream>,
     /// Numbers of the namings that include it.
     named_by: Vec<u64>,
@@ -60,6 +63,7 @@ struct RegistryEntry {
 /// The upstreams of a generation. They stay in the registry until this is dropped.
 pub struct Naming {
     number: u64,
+    resolver: Resolver,
     registry: Weak<Registry>,
 }
 
@@ -82,7 +86,7 @@ impl Registry {
     /// name servers.
     pub fn new(options: ResolveOptions) -> Self {
         Self {
-            resolver: Resolver::new(options),
+            resolver: Mutex::new(Resolver::new(options)),
             workers: AtomicUsize::new(0),
             backends: Arc::default(),
             state: Mutex::default(),
@@ -123,17 +127,40 @@ impl Registry {
     /// # Errors
     /// A backend program does not start, or a socket cannot be bound.
     pub fn name(self: &Arc<Self>, named: &[Configured]) -> Result<Arc<Naming>, StartError> {
+        self.name_with(named, self.resolver())
+    }
+
+    /// Like [`name`](Self::name), with other options for the names of backends. Reads the system's
+    /// files if they differ from the present ones.
+    ///
+    /// # Errors
+    /// As for [`name`](Self::name).
+    pub fn name_resolving(
+        self: &Arc<Self>,
+        named: &[Configured],
+        options: ResolveOptions,
+    ) -> Result<Arc<Naming>, StartError> {
+        let present = self.resolver();
+        let is_same = *present.options() == options;
+        self.name_with(named, if is_same { present } else { Resolver::new(options) })
+    }
+
+    fn name_with(
+        self: &Arc<Self>,
+        named: &[Configured],
+        resolver: Resolver,
+    ) -> Result<Arc<Naming>, StartError> {
         let number = {
             let mut state = self.lock();
             state.named += 1;
             state.named
         };
-        let naming = Arc::new(Naming { number, registry: Arc::downgrade(self) });
+        let naming = Arc::new(Naming { number, resolver, registry: Arc::downgrade(self) });
         for one in named {
             let begun = {
                 let mut state = self.lock();
-                let (upstream, is_new) = self.find(&mut state, &one.spec, &one.place, number);
-                if is_new { state.begin(&upstream, &self.resolver, number) } else { None }
+                let (upstream, is_new) = self.find(&mut state, &one.spec, &one.place, &naming);
+                if is_new { state.begin(&upstream, number) } else { None }
             };
             begun.map_or(Ok(()), Care::wait)?;
         }
@@ -142,7 +169,8 @@ impl Registry {
 
     /// Returns the naming of a generation without upstreams.
     pub(crate) fn nothing_named(self: &Arc<Self>) -> Arc<Naming> {
-        Arc::new(Naming { number: 0, registry: Arc::downgrade(self) })
+        let resolver = self.resolver();
+        Arc::new(Naming { number: 0, resolver, registry: Arc::downgrade(self) })
     }
 
     /// Sets the certificates with which backends are verified from now on.
@@ -161,6 +189,7 @@ impl Registry {
             log.line(Level::Error, Clock::start().unix_s(), &why.to_string(), About::default());
         }
         state.committed = naming.number;
+        *self.resolver.lock().unwrap_or_else(PoisonError::into_inner) = naming.resolver.clone();
         let is_old = |entry: &&RegistryEntry| !entry.named_by.contains(&naming.number);
         state.entries.iter().filter(is_old).for_each(|entry| entry.upstream.retire());
         let entries = state.entries.iter().filter(|entry| !is_old(entry));
@@ -168,7 +197,7 @@ impl Registry {
         for upstream in current {
             if upstream.take_over() {
                 state.warn_of_unverified(&upstream);
-                state.care(&upstream, &self.resolver);
+                state.care(&upstream, &naming.resolver);
             }
         }
     }
@@ -186,13 +215,13 @@ impl Registry {
     /// Returns the upstream for a spec of a naming's generation, created at first use.
     pub fn upstream(&self, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
         let mut state = self.lock();
-        let (upstream, is_new) = self.find(&mut state, spec, "", naming.number);
+        let (upstream, is_new) = self.find(&mut state, spec, "", naming);
         if is_new && state.committed > naming.number {
             upstream.retire();
         } else if is_new {
-            drop(state.begin(&upstream, &self.resolver, naming.number));
+            drop(state.begin(&upstream, naming.number));
             if upstream.take_over() {
-                state.care(&upstream, &self.resolver);
+                state.care(&upstream, &naming.resolver);
             }
         }
         upstream
@@ -224,11 +253,12 @@ impl Registry {
         state: &mut RegistryState,
         spec: &Arc<UpstreamSpec>,
         place: &str,
-        naming: u64,
+        naming: &Naming,
     ) -> (Arc<Upstream>, bool) {
+        let (naming, resolver) = (naming.number, &naming.resolver);
         let is_it = |entry: &&mut RegistryEntry| {
             let may_be_had = !entry.upstream.is_retired() || entry.named_by.contains(&naming);
-            may_be_had && entry.requested == *spec
+            may_be_had && entry.requested == *spec && entry.resolver.is_same(resolver)
         };
         if let Some(known) = state.entries.iter_mut().find(is_it) {
             if !known.named_by.contains(&naming) {
@@ -247,7 +277,8 @@ impl Registry {
         let made = Upstream::new(located, index, label, &self.backends, before.as_deref());
         let upstream = Arc::new(made);
         let named_by = vec![naming];
-        state.entries.push(RegistryEntry { requested, upstream: Arc::clone(&upstream), named_by });
+        let (resolver, named) = (resolver.clone(), Arc::clone(&upstream));
+        state.entries.push(RegistryEntry { requested, resolver, upstream: named, named_by });
         (upstream, true)
     }
 
@@ -277,6 +308,10 @@ impl Registry {
         drop(over);
     }
 
+    fn resolver(&self) -> Resolver {
+        self.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,16 +319,11 @@ impl Registry {
 
 impl RegistryState {
     /// Starts the programs of an upstream.
-    fn begin(
-        &mut self,
-        upstream: &Arc<Upstream>,
-        resolver: &Resolver,
-        naming: u64,
-    ) -> Option<Care> {
+    fn begin(&mut self, upstream: &Arc<Upstream>, naming: u64) -> Option<Care> {
         if !upstream.is_spawned {
             return None;
         }
-        Some(self.supervisor(resolver)?.begin(Arc::clone(upstream), naming))
+        Some(self.supervisor()?.begin(Arc::clone(upstream), naming))
     }
 
     /// Starts the background tasks of an upstream that becomes the current one.
@@ -301,9 +331,9 @@ impl RegistryState {
         if !upstream.needs_care() {
             return;
         }
-        if let Some(supervisor) = self.supervisor(resolver) {
+        if let Some(supervisor) = self.supervisor() {
             upstream.await_names();
-            supervisor.care(Arc::clone(upstream));
+            supervisor.care(Arc::clone(upstream), resolver.clone());
         }
     }
 
@@ -321,9 +351,9 @@ impl RegistryState {
         }
     }
 
-    fn supervisor(&mut self, resolver: &Resolver) -> Option<&Supervisor> {
+    fn supervisor(&mut self) -> Option<&Supervisor> {
         let log = self.log.as_ref()?;
-        let start = || Supervisor::new(log.clone(), resolver.clone());
+        let start = || Supervisor::new(log.clone());
         Some(self.supervisor.get_or_insert_with(start))
     }
 
@@ -602,6 +632,24 @@ mod tests {
         assert!(old.addresses()[0].is_gone() && !new.addresses()[0].is_gone());
         drop(second);
         assert_eq!(registry.kept(), 0);
+    }
+
+    #[test]
+    fn other_name_servers_keep_backends_and_counters() {
+        let (registry, _) = registry();
+        let first = next(&registry, vec![literal(1, 1)]);
+        let old = registry.all().remove(0);
+        let options = ResolveOptions { timeout_ms: 7, ..ResolveOptions::default() };
+        let named = [configured(vec![literal(1, 1)])];
+        let second = registry.name_resolving(&named, options.clone()).expect("nothing to start");
+        registry.commit(&second);
+        let new = registry.all().remove(0);
+        assert!(!Arc::ptr_eq(&old, &new) && old.is_retired());
+        assert_eq!(old.addresses()[0].id, new.addresses()[0].id);
+        let third = registry.name_resolving(&named, options).expect("nothing to start");
+        registry.commit(&third);
+        assert!(Arc::ptr_eq(&new, &registry.all()[0]), "the same options");
+        drop((first, second, third));
     }
 
     #[test]

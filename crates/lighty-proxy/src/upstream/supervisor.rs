@@ -46,7 +46,7 @@ enum SupervisorOrder {
     /// Move the programs of this generation to their sockets.
     Commit(u64, mpsc::Sender<Result<(), StartError>>),
     /// Look up its names and check its addresses.
-    Care(Arc<Upstream>),
+    Care(Arc<Upstream>, Resolver),
     /// End the programs that no other upstream uses.
     Release(Arc<Upstream>),
     Stop,
@@ -65,12 +65,12 @@ impl Care {
 }
 
 impl Supervisor {
-    pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         // Orders come from the start and from reloads, a few for each.
         let (orders, taken) = unbounded_channel();
         let error_log = log.clone();
         let body = move || {
-            if let Err(error) = serve(log, resolver, taken) {
+            if let Err(error) = serve(log, taken) {
                 let text = format!("caring for backends: {error}");
                 error_log.line(Level::Error, Clock::start().unix_s(), &text, About::default());
             }
@@ -102,8 +102,8 @@ impl Supervisor {
         Care(take)
     }
 
-    pub(crate) fn care(&self, upstream: Arc<Upstream>) {
-        let _ = self.orders.send(SupervisorOrder::Care(upstream));
+    pub(crate) fn care(&self, upstream: Arc<Upstream>, resolver: Resolver) {
+        let _ = self.orders.send(SupervisorOrder::Care(upstream, resolver));
     }
 
     pub(crate) fn release(&self, upstream: Arc<Upstream>) {
@@ -121,21 +121,16 @@ impl Supervisor {
     }
 }
 
-fn serve(
-    log: Log,
-    resolver: Resolver,
-    orders: UnboundedReceiver<SupervisorOrder>,
-) -> std::io::Result<()> {
+fn serve(log: Log, orders: UnboundedReceiver<SupervisorOrder>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
-    let keeping = Keeping { log: SupervisorLog::new(log), resolver };
+    let keeping = Keeping { log: SupervisorLog::new(log) };
     local.block_on(&runtime, keeping.obey(orders));
     Ok(())
 }
 
 struct Keeping {
     log: SupervisorLog,
-    resolver: Resolver,
 }
 
 impl Keeping {
@@ -150,7 +145,7 @@ impl Keeping {
                 SupervisorOrder::Commit(naming, reply) => {
                     drop(reply.send(processes.commit(naming)))
                 }
-                SupervisorOrder::Care(upstream) => self.follow(upstream),
+                SupervisorOrder::Care(upstream, resolver) => self.follow(upstream, resolver),
                 SupervisorOrder::Release(upstream) => processes.release(&upstream),
                 SupervisorOrder::Stop => break,
             }
@@ -158,8 +153,8 @@ impl Keeping {
         processes.stop().await;
     }
 
-    fn follow(&self, upstream: Arc<Upstream>) {
-        let (resolver, log) = (self.resolver.clone(), self.log.clone());
+    fn follow(&self, upstream: Arc<Upstream>, resolver: Resolver) {
+        let log = self.log.clone();
         let checked = Rc::default();
         keep::keep("names", move || {
             let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));

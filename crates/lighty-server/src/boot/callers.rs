@@ -4,7 +4,7 @@ use lighty_io::process::control::{Caller, ControlSocket};
 use lighty_io::process::signals::Signal;
 
 use super::OwnProcess;
-use crate::control::{self, ControlFault, ControlWork, ControlledServer};
+use crate::control::{self, ControlFault, ControlWork, ControlledServer, ReloadKind};
 use crate::reload::Reloader;
 use crate::worker::idle::Activity;
 
@@ -40,8 +40,8 @@ pub(super) enum Beside {
     Served,
     /// It wants a reload, too.
     Waits(Caller),
-    /// It ends the server.
-    Ends(Signal),
+    /// It wants what this signal does.
+    Signal(Signal),
 }
 
 /// Serves a caller while a reload or an upgrade is under way. `waiting` callers wait for the next
@@ -53,11 +53,11 @@ pub(super) async fn serve_beside_a_reload(
 ) -> Beside {
     let (reply, beside) = match control::serve(server, &caller.request, caller.process).await {
         ControlWork::Respond(reply) => (reply, Beside::Served),
-        ControlWork::Reload if waiting < WAITING_MAX => return Beside::Waits(caller),
-        ControlWork::Signal(reply, signal @ (Signal::Stop | Signal::GracefulStop)) => {
-            (reply, Beside::Ends(signal))
+        ControlWork::Reload(ReloadKind::Reload) if waiting < WAITING_MAX => {
+            return Beside::Waits(caller);
         }
-        ControlWork::Reload | ControlWork::Upgrade(_) | ControlWork::Signal(..) => {
+        ControlWork::Signal(reply, signal) => (reply, Beside::Signal(signal)),
+        ControlWork::Reload(_) | ControlWork::Upgrade(_) => {
             (control::refuse(&ControlFault::Busy), Beside::Served)
         }
     };

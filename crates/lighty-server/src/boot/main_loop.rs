@@ -6,20 +6,18 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
-use lighty_core::log::{About, Level};
+use lighty_core::log::Level;
 use lighty_io::clock::deadline::Deadline;
-use lighty_io::log_writer::Reopening;
 use lighty_io::process::control::Caller;
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_modules::health::Unready;
-use lighty_proxy::upstream::registry::Registry;
 
-use super::{Workers, failed, wall_s};
+use super::upkeep::Upkeep;
+use super::{Workers, failed};
 use crate::boot::callers::{Beside, Main, next_caller, serve_beside_a_reload};
 use crate::boot::error::BootError;
 use crate::boot::upgrade::{UpgradeEnd, upgrade};
-use crate::control::{self, ControlFault, ControlWork, ControlledServer};
-use crate::report::counts;
+use crate::control::{self, ControlFault, ControlWork, ControlledServer, ReloadKind};
 use crate::worker::thread::Command;
 use drain_delay::end_readiness;
 
@@ -52,12 +50,6 @@ pub(super) fn start_main_loop() -> Result<MainLoop, BootError> {
     Ok(MainLoop { runtime, signals })
 }
 
-/// Writes the process's counters to the error log.
-fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
-    counts::upstreams(upstreams).iter().for_each(|line| say(Level::Notice, line));
-    counts::panics().iter().for_each(|line| say(Level::Error, line));
-}
-
 /// Work that a caller or an event leaves to the main loop.
 enum Wish {
     /// Act as at a signal.
@@ -87,41 +79,45 @@ impl Main<'_> {
                 caller.reply(&reply).await;
                 Some(Wish::Signal(signal))
             }
-            ControlWork::Reload => self.reload_for(caller, server, signals).await.map(Wish::Signal),
+            ControlWork::Reload(kind) => {
+                self.reload_for(vec![caller], kind, signals).await.map(Wish::Signal)
+            }
             ControlWork::Upgrade(binary) => Some(Wish::Upgrade(caller, binary)),
         }
     }
 
-    /// Reloads for a caller. Others are served meanwhile; further callers of a reload share one
-    /// that begins after this one.
+    /// Reloads for callers or, without any, for a signal; or shows what a reload would do. Other
+    /// callers and signals are served meanwhile; further reloads become one after this one.
     async fn reload_for(
         &mut self,
-        caller: Caller,
-        server: ControlledServer,
+        mut waiting: Vec<Caller>,
+        mut kind: ReloadKind,
         signals: &mut Signals,
     ) -> Option<Signal> {
-        let control = self.own.control.as_ref();
-        let mut waiting = vec![caller];
-        while !waiting.is_empty() {
+        let (own, control) = (self.own, self.own.control.as_ref());
+        let (server, upkeep) = (ControlledServer::of(self.reloader), Upkeep::of(self.reloader));
+        let mut is_wanted = true;
+        while std::mem::take(&mut is_wanted) || !waiting.is_empty() {
             let served = std::mem::take(&mut waiting);
-            let own = self.own;
-            let _notice = own.manager.reloading();
-            let mut reloading = pin!(self.reloader.reload());
+            let _notice = (kind == ReloadKind::Reload).then(|| own.manager.reloading());
+            let mut reloading = pin!(control::reload(self.reloader, kind));
             let (reply, signal) = loop {
-                tokio::select! {
+                let beside = tokio::select! {
                     biased;
-                    signal = signals.end() => {
-                        break (control::refuse(&ControlFault::Stopping), Some(signal));
-                    }
-                    done = &mut reloading => break (control::outcome(done), None),
+                    signal = signals.next() => Beside::Signal(signal),
+                    reply = &mut reloading => break (reply, None),
                     other = next_caller(control) => {
-                        match serve_beside_a_reload(&server, other, waiting.len()).await {
-                            Beside::Served => {}
-                            Beside::Waits(caller) => waiting.push(caller),
-                            Beside::Ends(signal) => {
-                                break (control::refuse(&ControlFault::Stopping), Some(signal));
-                            }
-                        }
+                        serve_beside_a_reload(&server, other, waiting.len()).await
+                    }
+                };
+                match beside {
+                    Beside::Served => {}
+                    Beside::Waits(caller) => waiting.push(caller),
+                    Beside::Signal(Signal::Reload) => is_wanted = true,
+                    Beside::Signal(Signal::ReopenLogs) => upkeep.reopen_logs(),
+                    Beside::Signal(Signal::Report) => upkeep.report_counters(),
+                    Beside::Signal(signal @ (Signal::Stop | Signal::GracefulStop)) => {
+                        break (control::refuse(&ControlFault::Stopping), Some(signal));
                     }
                 }
             };
@@ -134,27 +130,16 @@ impl Main<'_> {
                 }
                 return signal;
             }
+            kind = ReloadKind::Reload;
         }
         None
     }
 
-    /// Reloads. A signal that ends the server comes first.
-    async fn reload(&mut self, signals: &mut Signals) -> Option<Signal> {
-        let own = self.own;
-        let _notice = own.manager.reloading();
-        tokio::select! {
-            biased;
-            signal = signals.end() => Some(signal),
-            // The error log has the outcome, for the sender of the signal.
-            _ = self.reloader.reload() => None,
-        }
-    }
-
     /// Waits until the next check whether an old configuration can be dropped.
-    async fn looks_back(&self) {
+    async fn looks_back(&self, look: Deadline) {
         match self.reloader.is_settled() {
             true => std::future::pending().await,
-            false => tokio::time::sleep(FORGET_LOOK).await,
+            false => tokio::time::sleep(look.left()).await,
         }
     }
 }
@@ -162,18 +147,24 @@ impl Main<'_> {
 /// Serves signals, callers and reloads until the server has ended.
 pub(super) fn wait_for_end(
     main_loop: MainLoop,
-    running: &mut Workers,
+    running: &Workers,
     mut main: Main<'_>,
     say: &dyn Fn(Level, &str),
 ) -> Result<(), BootError> {
     let MainLoop { runtime, mut signals } = main_loop;
     let live_listeners = running.live_listeners.clone();
+    // Callers in quick succession do not put it off.
+    let mut look = Deadline::after(FORGET_LOOK);
     runtime.block_on(async {
         loop {
             let met = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
-                    Signal::Reload => main.reload(&mut signals).await.map(Wish::Signal),
+                    // The error log has the outcome, for the sender of the signal.
+                    Signal::Reload => {
+                        let done = main.reload_for(Vec::new(), ReloadKind::Reload, &mut signals);
+                        done.await.map(Wish::Signal)
+                    }
                     other => Some(Wish::Signal(other)),
                 },
                 caller = main.caller() => main.respond(caller, &mut signals).await,
@@ -181,17 +172,20 @@ pub(super) fn wait_for_end(
                     say(Level::Notice, "no requests for as long as -i allows");
                     Some(Wish::Signal(Signal::GracefulStop))
                 }
-                () = main.looks_back() => {
+                () = main.looks_back(look) => {
+                    look = Deadline::after(FORGET_LOOK);
                     main.reloader.forget();
                     continue;
                 }
                 worker = live_listeners.loses() => {
+                    let Err(fault) = main.reloader.replace_worker(worker) else { continue };
+                    say(Level::Error, &format!("worker {worker} is not replaced: {fault}"));
                     let why = format!("worker {worker} has ended by a panic");
-                    return give_up(running, &main, &mut signals, say, why).await;
+                    return give_up(running, &mut main, &mut signals, say, why).await;
                 }
                 () = live_listeners.ends() => {
                     let why = "no listener accepts connections any more".to_owned();
-                    return give_up(running, &main, &mut signals, say, why).await;
+                    return give_up(running, &mut main, &mut signals, say, why).await;
                 }
             };
             let Some(wish) = met else { continue };
@@ -205,7 +199,7 @@ pub(super) fn wait_for_end(
 /// Performs a wish. Returns true once the server has ended.
 async fn obey(
     wish: Wish,
-    running: &mut Workers,
+    running: &Workers,
     main: &mut Main<'_>,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
@@ -214,7 +208,7 @@ async fn obey(
     let signal = match wish {
         Wish::Signal(signal) => signal,
         Wish::Upgrade(caller, binary) => {
-            match upgrade(running, main, signals, (caller, binary), say).await {
+            match upgrade(main, signals, (caller, binary), say).await {
                 UpgradeEnd::Stays => return false,
                 UpgradeEnd::Stops(signal) => signal,
                 UpgradeEnd::Leaves(other) => {
@@ -232,113 +226,79 @@ async fn obey(
         Signal::GracefulStop if successor.is_some() => {
             let patience = main.reloader.graceful_patience();
             main.reloader.service.stop();
-            graceful(running, main, Command::Leave, patience, signals, say).await;
+            graceful(running, main, patience, signals, say).await;
         }
         Signal::GracefulStop => {
             main.own.manager.stopping();
-            if end_readiness(running, main, signals, say).await {
+            if end_readiness(main, signals, say).await {
                 stop(running, Command::Stop);
             } else {
                 say(Level::Notice, "graceful stop: waiting for responses under way");
+                if let Some(pid_file) = &main.own.pid_file {
+                    pid_file.release();
+                }
                 let patience = main.reloader.graceful_patience();
-                graceful(running, main, Command::Drain, patience, signals, say).await;
+                graceful(running, main, patience, signals, say).await;
             }
         }
-        Signal::ReopenLogs => reopen_logs(running, main),
-        Signal::Report => report_counters(running, main, say),
+        Signal::ReopenLogs => Upkeep::of(main.reloader).reopen_logs(),
+        Signal::Report => Upkeep::of(main.reloader).report_counters(),
         Signal::Reload => {}
     }
     drop(successor);
     matches!(signal, Signal::Stop | Signal::GracefulStop)
 }
 
-/// Logs the counters of the upstreams, and has the workers log theirs.
-fn report_counters(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
-    report(&main.reloader.upstreams, say);
-    running.orders.send_modify(|order| order.reported += 1);
-}
-
-/// Reopens all logs, which may have been moved away. The error log reports completion.
-fn reopen_logs(running: &Workers, main: &Main<'_>) {
-    let log = main.reloader.log.clone();
-    let reopening = Reopening::new(move |failures| {
-        let (level, text) = match failures {
-            0 => (Level::Notice, "logs were opened again".to_owned()),
-            1 => (Level::Error, "a log could not be opened again".to_owned()),
-            count => (Level::Error, format!("{count} logs could not be opened again")),
-        };
-        log.line(level, wall_s(), &text, About::default());
-    });
-    main.reloader.errors.reopen(&reopening);
-    main.reloader.access_logs().reopen(&reopening);
-    running.orders.send_modify(|order| order.reopened += 1);
-}
-
 /// Ends a process that can no longer serve. The shutdown is orderly, and the supervisor sees the
 /// exit status and starts a new process.
 async fn give_up(
-    running: &mut Workers,
-    main: &Main<'_>,
+    running: &Workers,
+    main: &mut Main<'_>,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
     why: String,
 ) -> Result<(), BootError> {
     say(Level::Error, &format!("{why}: stopping"));
+    if let Some(pid_file) = &main.own.pid_file {
+        pid_file.release();
+    }
     let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
-    graceful(running, main, Command::Drain, patience, signals, say).await;
+    graceful(running, main, patience, signals, say).await;
     Err(BootError::GivenUp(why))
 }
 
 /// Handles signals during a graceful stop. Signals that end the server are handled elsewhere.
-fn serve_while_stopping(
-    signal: Signal,
-    running: &Workers,
-    main: &Main<'_>,
-    say: &dyn Fn(Level, &str),
-) {
+fn serve_while_stopping(signal: Signal, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
     match signal {
-        Signal::ReopenLogs => reopen_logs(running, main),
-        Signal::Report => report_counters(running, main, say),
+        Signal::ReopenLogs => Upkeep::of(main.reloader).reopen_logs(),
+        Signal::Report => Upkeep::of(main.reloader).report_counters(),
         Signal::Reload => say(Level::Warning, "reload refused: the server is stopping"),
         Signal::Stop | Signal::GracefulStop => {}
     }
 }
 
 fn stop(running: &Workers, command: Command) {
-    running.orders.send_modify(|order| order.command = command);
+    running.crew.order(|order| order.command = command);
     let deadline = Deadline::after(STOP_PATIENCE);
-    for _ in 0..running.workers {
-        if running.done.recv_timeout(deadline.left()).is_err() {
-            break;
-        }
-    }
+    while running.crew.left() > 0 && running.crew.await_end(deadline.left()) {}
 }
 
-/// Has all workers drain, by `Drain` or `Leave`. Waits until they have, `patience` runs out, or a
-/// second signal forces the stop.
+/// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
 async fn graceful(
-    running: &mut Workers,
-    main: &Main<'_>,
-    command: Command,
+    running: &Workers,
+    main: &mut Main<'_>,
     patience: Duration,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
 ) {
     main.reloader.readiness().set(Unready::Stopping, true);
     // Removed first: a client that finds a unix socket's file expects service.
-    running.files.clear();
-    if let Some(pid_file) = main.own.pid_file.as_ref().filter(|_| command == Command::Drain) {
-        pid_file.release();
-    }
-    running.orders.send_modify(|order| order.command = command);
+    main.reloader.listeners.close();
+    running.crew.order(|order| order.command = Command::Drain);
     let deadline = Deadline::after(patience);
-    let mut left = running.workers;
     loop {
-        while running.done.try_recv().is_ok() {
-            left -= 1;
-        }
         let late = deadline.is_over();
-        if left == 0 {
+        if running.crew.left() == 0 {
             return;
         }
         let tick = tokio::time::sleep(Duration::from_millis(50));
@@ -347,7 +307,7 @@ async fn graceful(
             signal = signals.next() => match signal {
                 Signal::Stop | Signal::GracefulStop => true,
                 other => {
-                    serve_while_stopping(other, running, main, say);
+                    serve_while_stopping(other, main, say);
                     false
                 }
             },
@@ -358,13 +318,7 @@ async fn graceful(
             () = tick => false,
         };
         if again || late {
-            running.orders.send_modify(|order| order.command = Command::Stop);
-            let deadline = Deadline::after(STOP_PATIENCE);
-            while left > 0 && !deadline.is_over() {
-                if running.done.recv_timeout(deadline.left()).is_ok() {
-                    left -= 1;
-                }
-            }
+            stop(running, Command::Stop);
             return;
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use lighty_core::log::Level;
 use lighty_core::machine::status_board::ReportParts;
-use lighty_io::listen::Inherited;
+use lighty_io::listen::{BindSpec, Inherited};
 use lighty_io::process::service_manager::{self, ServiceManager};
 use tokio::sync::watch;
 
-use crate::listen::live::LiveListeners;
+use crate::listen::opened::OpenListeners;
 use crate::reload::Plan;
 
 /// Beginning of the names under which the manager keeps listening sockets of this server.
@@ -39,12 +39,13 @@ impl Supervision {
 
     /// Tells that the server serves, and gives the manager the listening sockets to keep: if this
     /// process crashes, connections wait for the next one.
-    pub(super) fn ready(&self, live_listeners: &LiveListeners) {
+    pub(super) fn ready(&self, listeners: &OpenListeners) {
         let Some(manager) = &self.0 else { return };
-        for socket in live_listeners.sockets() {
+        for (name, socket) in listeners.sockets() {
             // A unix socket without its path is of no use, and the path goes with an orderly stop.
-            if !socket.is_inherited && !socket.is_unix {
-                let _ = manager.store(&kept_name(&socket.name), &[socket.descriptor.as_fd()]);
+            let is_unix = matches!(socket.address(), BindSpec::Unix(_));
+            if !socket.is_inherited() && !is_unix {
+                let _ = manager.store(&kept_name(&name), &[socket.as_fd()]);
             }
         }
         self.serving();

@@ -12,10 +12,11 @@ use lighty_io::tls::TicketKeys;
 use lighty_proxy::upstream::registry::Registry;
 use lighty_proxy::upstream::remembered::RememberedBackend;
 
-use super::Workers;
 use crate::boot::error::BootError;
 use crate::listen::handed::{HandedSocket, HandedSockets};
+use crate::listen::opened::OpenListeners;
 use crate::succession::{Handover, SuccessionStep, VERSION};
+use crate::worker::crew::Crew;
 use crate::worker::thread::Command;
 
 /// Everything that the old process has handed over, while this process starts.
@@ -90,14 +91,14 @@ impl Takeover {
     /// the old process ends meanwhile, there is all the more reason to serve.
     pub(super) fn finish(
         mut self,
-        workers: &Workers,
+        crew: &Crew,
+        listeners: &OpenListeners,
         pid_file: Option<&PidFile>,
         say: &dyn Fn(Level, &str),
     ) {
-        let sockets = workers.live_listeners.sockets();
-        let listeners = sockets.iter().map(|socket| socket.name.clone()).collect();
+        let listeners = listeners.names().map(|name| name.to_string()).collect();
         let agreed = self.send(&SuccessionStep::Ready { listeners }).and_then(|()| self.go());
-        workers.orders.send_modify(|order| order.command = Command::Serve);
+        crew.command(Command::Serve);
         if let Err(error) = predecessor::adopt_stderr(&self.stderr) {
             say(Level::Warning, &format!("standard error output is lost: {error}"));
         }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use lighty_core::log::Level;
@@ -12,8 +12,8 @@ use lighty_io::process::spawn::Exit;
 use lighty_io::process::spawn::successor::{self, Successor, SuccessorProgram};
 use tokio::time::timeout;
 
-use super::Workers;
 use super::callers::{Beside, Main, next_caller, serve_beside_a_reload};
+use super::upkeep::Upkeep;
 use crate::control::{self, ControlFault, ControlledServer};
 use crate::succession::{HandedListener, Handover, SuccessionStep, UpgradeFault, VERSION};
 use crate::worker::thread::Command;
@@ -38,15 +38,14 @@ pub(super) enum UpgradeEnd {
 
 /// Lets a new process take this one's place. Meanwhile serves callers and signals.
 pub(super) async fn upgrade(
-    running: &mut Workers,
     main: &mut Main<'_>,
     signals: &mut Signals,
     (caller, binary): (Caller, Option<PathBuf>),
     say: &dyn Fn(Level, &str),
 ) -> UpgradeEnd {
     let ready = {
-        let attempt = pin!(prepare(running, main, binary));
-        beside(main, signals, attempt).await
+        let attempt = pin!(prepare(main, binary));
+        beside(main, signals, attempt, say).await
     };
     let (mut successor, listeners) = match ready {
         Ok(Ok(ready)) => ready,
@@ -56,16 +55,16 @@ pub(super) async fn upgrade(
             return UpgradeEnd::Stops(signal);
         }
     };
-    hold(running, main);
+    hold(main);
     main.own.manager.leave_to(successor.id());
     let proven = {
         let attempt = pin!(prove(&mut successor));
-        beside(main, signals, attempt).await
+        beside(main, signals, attempt, say).await
     };
     match proven {
         Ok(Err(why)) => {
             successor.kill();
-            resume(running, main, say);
+            resume(main, say);
             stay(caller, why, say).await
         }
         // A signal that ends this process does not end the other one, which serves already.
@@ -76,8 +75,7 @@ pub(super) async fn upgrade(
                 format!("process {pid} serves; process {own} ends when its connections have");
             say(Level::Notice, &text);
             caller.reply(&control::upgraded(Ok(text))).await;
-            running.live_listeners.hand_over(listeners);
-            running.files.drain(..).for_each(lighty_io::listen::SocketFile::leave);
+            main.reloader.listeners.hand_over(&listeners);
             UpgradeEnd::Leaves(successor)
         }
     }
@@ -95,22 +93,27 @@ async fn stay(caller: Caller, why: UpgradeFault, say: &dyn Fn(Level, &str)) -> U
 async fn beside<T>(
     main: &Main<'_>,
     signals: &mut Signals,
-    mut step: std::pin::Pin<&mut impl Future<Output = T>>,
+    mut step: Pin<&mut impl Future<Output = T>>,
+    say: &dyn Fn(Level, &str),
 ) -> Result<T, Signal> {
-    let server = ControlledServer::of(main.reloader);
+    let (server, upkeep) = (ControlledServer::of(main.reloader), Upkeep::of(main.reloader));
     loop {
-        tokio::select! {
+        let met = tokio::select! {
             biased;
-            signal = signals.end() => return Err(signal),
+            signal = signals.next() => Beside::Signal(signal),
             done = &mut step => return Ok(done),
             caller = next_caller(main.own.control.as_ref()) => {
-                match serve_beside_a_reload(&server, caller, usize::MAX).await {
-                    Beside::Served => {}
-                    Beside::Waits(caller) => {
-                        caller.reply(&control::refuse(&ControlFault::Busy)).await;
-                    }
-                    Beside::Ends(signal) => return Err(signal),
-                }
+                serve_beside_a_reload(&server, caller, usize::MAX).await
+            }
+        };
+        match met {
+            Beside::Served => {}
+            Beside::Waits(caller) => caller.reply(&control::refuse(&ControlFault::Busy)).await,
+            Beside::Signal(signal @ (Signal::Stop | Signal::GracefulStop)) => return Err(signal),
+            Beside::Signal(Signal::ReopenLogs) => upkeep.reopen_logs(),
+            Beside::Signal(Signal::Report) => upkeep.report_counters(),
+            Beside::Signal(Signal::Reload) => {
+                say(Level::Warning, "reload refused: an upgrade is under way");
             }
         }
     }
@@ -119,7 +122,6 @@ async fn beside<T>(
 /// Starts the new process, and waits until it is ready. Returns it with the names of the listeners
 /// that it has.
 async fn prepare(
-    running: &Workers,
     main: &Main<'_>,
     binary: Option<PathBuf>,
 ) -> Result<(Successor, Vec<String>), UpgradeFault> {
@@ -140,7 +142,7 @@ async fn prepare(
     let ready = async {
         let Some(successor) = &mut child.0 else { return Err(Exit::Unseen) };
         // A program that reads nothing ends, or is late.
-        let _ = hand_over(running, main, successor).await;
+        let _ = hand_over(main, successor).await;
         successor.receive().await.map_err(|_| Exit::Unseen)
     };
     let frame = match timeout(Duration::from_secs(limit_s), ready).await {
@@ -183,18 +185,14 @@ impl Drop for Unready {
 }
 
 /// Sends the descriptors and the state of this process.
-async fn hand_over(
-    running: &Workers,
-    main: &Main<'_>,
-    successor: &mut Successor,
-) -> std::io::Result<()> {
+async fn hand_over(main: &Main<'_>, successor: &mut Successor) -> std::io::Result<()> {
     let stderr = successor::stderr()?;
-    let sockets = running.live_listeners.sockets();
+    let sockets = main.reloader.listeners.sockets();
     let mut descriptors = vec![stderr.as_fd()];
     let mut handover = Handover { version: VERSION, ..Handover::default() };
-    for socket in &sockets {
-        descriptors.push(socket.descriptor.as_fd());
-        let (name, is_inherited) = (socket.name.clone(), socket.is_inherited);
+    for (name, socket) in &sockets {
+        descriptors.push(socket.as_fd());
+        let (name, is_inherited) = (name.to_string(), socket.is_inherited());
         handover.listeners.push(HandedListener { name, is_inherited });
     }
     if let Some((path, descriptor)) = main.own.pid_file.as_ref().map(|file| file.descriptor()) {
@@ -212,16 +210,16 @@ async fn hand_over(
 }
 
 /// Accepts nothing more, neither connections nor callers.
-fn hold(running: &Workers, main: &Main<'_>) {
-    running.orders.send_modify(|order| order.command = Command::Hold);
+fn hold(main: &Main<'_>) {
+    main.reloader.crew.command(Command::Hold);
     if let Some(control) = &main.own.control {
         control.leave();
     }
 }
 
 /// Takes everything back from a process that has failed.
-fn resume(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
-    running.orders.send_modify(|order| order.command = Command::Serve);
+fn resume(main: &Main<'_>, say: &dyn Fn(Level, &str)) {
+    main.reloader.crew.command(Command::Serve);
     main.own.manager.take_back();
     if let Some(Err(error)) = main.own.control.as_ref().map(|control| control.resume()) {
         say(Level::Error, &format!("control socket: {error}"));

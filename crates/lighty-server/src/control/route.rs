@@ -32,6 +32,7 @@ pub(super) enum Query {
     Backends,
     Connections,
     Certificates,
+    DryRun,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ pub const ROUTES: &[Route] = &[
         Query::Connections,
     ),
     query("/certificates", "certificates and their expiry", Query::Certificates),
+    query(
+        "/reload/dry-run",
+        "differences that a reload would make, and reasons against it",
+        Query::DryRun,
+    ),
     change("/reload", "read the configuration again; wait for the outcome", Change::Reload),
     change(
         "/upgrade",

@@ -27,10 +27,19 @@ pub(super) struct Status {
     generation: u64,
     last_reload_succeeded: bool,
     /// Earlier configurations that requests under way still use.
-    old_generations: usize,
+    old_generations: Vec<OldGenerationView>,
     workers: Vec<WorkerView>,
     /// Workers that gave no report within a second.
     hanging_workers: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct OldGenerationView {
+    generation: u64,
+    /// Seconds since another configuration took its place.
+    age_s: i64,
+    /// Number of holders in all workers: requests under way, some more than once.
+    holders: usize,
 }
 
 #[derive(Serialize)]
@@ -96,10 +105,11 @@ pub(super) fn index() -> Vec<Path> {
 
 pub(super) async fn status(server: &ControlledServer) -> Status {
     let plan = server.plan();
-    let (reports, count) = plan.shared.board.ask(ReportParts::default()).await;
+    let (reports, _) = plan.shared.board.ask(ReportParts::default()).await;
     let has_reported = |worker: &usize| reports.iter().any(|report| report.worker == *worker);
     let not_ready = server.readiness().objections();
-    let hanging_workers = (0..count).filter(|worker| !has_reported(worker)).collect();
+    let workers = plan.shared.board.workers();
+    let hanging_workers = workers.into_iter().filter(|worker| !has_reported(worker)).collect();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
@@ -108,10 +118,24 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         not_ready,
         generation: plan.number,
         last_reload_succeeded: server.figures.has_succeeded(),
-        old_generations: server.old_generations,
-        workers: reports.iter().map(worker).collect(),
+        old_generations: old_generations(server, &reports),
+        workers: reports.iter().filter(|one| !one.is_of_ended()).map(worker).collect(),
         hanging_workers,
     }
+}
+
+fn old_generations(server: &ControlledServer, reports: &[Report]) -> Vec<OldGenerationView> {
+    let holders = |generation: u64| -> usize {
+        let all = reports.iter().flat_map(|report| &report.old_generations);
+        all.filter(|old| old.number == generation).map(|old| old.holders).sum()
+    };
+    let old = server.old_generations.iter();
+    old.map(|(generation, age_s)| OldGenerationView {
+        generation: *generation,
+        age_s: *age_s,
+        holders: holders(*generation),
+    })
+    .collect()
 }
 
 fn worker(report: &Report) -> WorkerView {

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use crate::conn::Conn;
 use crate::conn::presence::Presence;
 use crate::listen::info::ListenerInfo;
-use crate::listen::live::{ListenerGuard, LiveSocket};
+use crate::listen::live::ListenerGuard;
 use crate::listen::recovery::ListenerRecovery;
 use crate::worker::conn_table::wait_s;
 use crate::worker::{Listening, Worker};
@@ -30,18 +30,19 @@ const SERVING_BYTES_MAX: usize = 408;
 const ACCEPT_PANICS_MAX: u32 = 5;
 
 impl Worker {
-    /// Accepts connections until the worker stops, then drains the listen backlog. `guard` counts
-    /// the listener for as long as it listens.
+    /// Accepts connections until the worker stops or the listener closes, then drains the listen
+    /// backlog. `guard` counts the listener for as long as it listens.
     pub async fn accept(
         self: Rc<Self>,
         listener: Listener,
         listener_info: Rc<ListenerInfo>,
         guard: ListenerGuard,
     ) {
+        // Dropped after the listener.
+        let _open = listener_info.hold.while_open();
         let (mut listener, mut in_vain) = (Some(listener), 0);
         loop {
-            let accepting =
-                self.accept_until_the_end(&mut listener, &listener_info, &guard, &mut in_vain);
+            let accepting = self.accept_until_the_end(&mut listener, &listener_info, &mut in_vain);
             let Err(panicked) = panics::catch(accepting).await else { break };
             in_vain += 1;
             if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
@@ -52,7 +53,6 @@ impl Worker {
             }
             keep::pause_after("accept", &panicked).await;
         }
-        guard.close_spare();
         drop(guard);
     }
 
@@ -61,15 +61,13 @@ impl Worker {
         self: &Rc<Self>,
         listening: &mut Option<Listener>,
         listener_info: &Rc<ListenerInfo>,
-        guard: &ListenerGuard,
         in_vain: &mut u32,
     ) {
         let mut end = None;
         let mut recovery = ListenerRecovery::default();
         while let Some(listener) = listening {
-            let next = self
-                .next_connection(listener, &mut end, || guard.is_handed_over(&listener_info.name));
-            let Some(accepted) = next.await else { break };
+            let next = self.next_connection(listener, listener_info, &mut end).await;
+            let Some(accepted) = next else { break };
             match accepted {
                 Ok((stream, peer)) => {
                     recovery.start_anew();
@@ -79,47 +77,47 @@ impl Worker {
                     *in_vain = 0;
                 }
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
-                Err(AcceptError::Broken(_)) if self.stopping.get() => break,
+                Err(AcceptError::Broken(_))
+                    if self.stopping.get() || listener_info.is_closing() =>
+                {
+                    break;
+                }
                 Err(AcceptError::Broken(error)) => {
-                    // Another socket may take its place.
-                    guard.close_spare();
                     if let Some(broken) = listening.take() {
-                        guard.release_socket();
-                        let name = &listener_info.name;
-                        *listening = recovery.mend(self, name, broken, &error).await;
-                        let live = listening.as_ref().map(|mended| LiveSocket::of(name, mended));
-                        // Without descriptors, an upgrade binds it again.
-                        if let Some(Ok(live)) = live {
-                            guard.keep(live);
-                        }
+                        *listening = recovery.mend(self, listener_info, broken, &error).await;
                     }
                 }
             }
         }
     }
 
-    /// Returns the next connection; `None` once the worker stops and the listen backlog is empty.
-    /// As long as listeners are held, connections are left to the other process that has the
-    /// sockets.
+    /// Returns the next connection; `None` once the worker stops, or the listener closes, and the
+    /// listen backlog is empty or another worker's. As long as listeners are held, connections are
+    /// left to the other process that has the sockets.
     async fn next_connection(
         &self,
         listener: &mut Listener,
+        listener_info: &ListenerInfo,
         end: &mut Option<Pin<Box<Sleep>>>,
-        is_handed_over: impl Fn() -> bool,
     ) -> Option<Result<(Stream, Peer), AcceptError>> {
         if end.is_none() {
-            while !self.stopping.get() {
+            while !self.stopping.get() && !listener_info.is_closing() {
                 if self.listening.get() == Listening::Held {
-                    self.stop.notified().await;
+                    tokio::select! {
+                        biased;
+                        () = self.stop.notified() => {}
+                        () = listener_info.closes() => {}
+                    }
                     continue;
                 }
                 tokio::select! {
                     biased;
                     () = self.stops_accepting() => {}
+                    () = listener_info.closes() => {}
                     accepted = listener.accept() => return Some(accepted),
                 }
             }
-            if self.listening.get() == Listening::Left && is_handed_over() {
+            if listener_info.hold.is_passed_on() {
                 return None;
             }
             listener.refuse_new();

@@ -5,7 +5,9 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use lighty_core::machine::status_board::ListenerReport;
+use tokio::sync::Notify;
 
+use crate::listen::hold::SocketHold;
 use crate::worker::TcpProxy;
 
 /// A listener as its connections see it.
@@ -18,6 +20,12 @@ pub struct ListenerInfo {
     pub speaks_tls: Cell<bool>,
     /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
     pub raw: RefCell<Option<TcpProxy>>,
+    /// Identifies the listener across configurations.
+    pub(crate) id: u64,
+    /// The main thread's handle on its socket.
+    pub(crate) hold: SocketHold,
+    is_closing: Cell<bool>,
+    closing: Notify,
     accepted: Cell<u64>,
     open: Cell<u64>,
 }
@@ -30,8 +38,34 @@ impl ListenerInfo {
             port,
             speaks_tls: Cell::new(speaks_tls),
             raw: RefCell::new(raw),
+            id: 0,
+            hold: SocketHold::default(),
+            is_closing: Cell::new(false),
+            closing: Notify::new(),
             accepted: Cell::new(0),
             open: Cell::new(0),
+        }
+    }
+
+    /// Adds its identity and the main thread's handle on its socket.
+    pub(crate) fn with_hold(self, id: u64, hold: &SocketHold) -> Self {
+        Self { id, hold: hold.clone(), ..self }
+    }
+
+    /// Ends accepting, because no configuration has it any more. Its connections stay.
+    pub(crate) fn close(&self) {
+        self.is_closing.set(true);
+        self.closing.notify_waiters();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// Resolves when it closes.
+    pub(crate) async fn closes(&self) {
+        while !self.is_closing.get() {
+            self.closing.notified().await;
         }
     }
 

@@ -28,9 +28,13 @@ pub struct Wanted {
 pub(crate) struct Bound {
     /// The address as in `$SERVER["socket"]`.
     pub name: String,
+    /// The address in the configuration; `None` for a passed socket that the configuration lacks.
+    pub wanted: Option<BindSpec>,
     /// The bound address, with the port the kernel chose.
     pub address: BindSpec,
     /// A socket for each worker, or more, if the server before this one had more workers.
+    pub options: BindOptions,
+    /// A socket for each worker.
     pub sockets: Vec<BoundSocket>,
     /// Removes a unix socket's file at the end.
     pub file: Option<lighty_io::listen::SocketFile>,
@@ -163,11 +167,13 @@ pub(crate) fn bind(
             None => None,
         };
         let options = options(&at(config, &want.name), workers);
-        let mut bound = match (handed.take(&want.spec), passed) {
+        let spec = want.spec.clone();
+        let bound = match (handed.take(&spec), passed) {
             (Some(sockets), _) => spread(want.name, sockets, &options, workers)?,
             (None, Some(passed)) => share(want.name, passed.socket, workers)?,
             (None, None) => bind_one(want, &options, workers)?,
         };
+        let mut bound = Bound { wanted: Some(spec), options, ..bound };
         if index == 0 {
             // Conditions name other listeners by the configured port; no condition names this one.
             bound.name = named(bound.name, &bound.address);
@@ -194,6 +200,11 @@ fn fitting(inherited: &[Inherited], want: &Wanted) -> Option<usize> {
             }
             _ => None,
         })
+}
+
+/// Returns the options of a listener's sockets.
+pub(crate) fn options_at(config: &Config<Settings>, name: &str, workers: usize) -> BindOptions {
+    options(&at(config, name), workers)
 }
 
 fn options(server: &ServerSettings, workers: usize) -> BindOptions {
@@ -245,12 +256,19 @@ fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Res
         // Port 0 is replaced by the port the kernel chose.
         sockets.push(BoundSocket::bind(&address, options)?);
     }
-    Ok(Bound { name: want.name, address, sockets, file: None })
+    Ok(Bound {
+        name: want.name,
+        wanted: None,
+        address,
+        options: options.clone(),
+        sockets,
+        file: None,
+    })
 }
 
 /// Rejects an address in use. SO_REUSEPORT would let a second server of the same user bind it and
 /// take part of the connections, so the address is first tried without it.
-fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
+pub(crate) fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
     match spec {
         BindSpec::Inet(address) if options.reuse_port && address.port() != 0 => {
             BoundSocket::refuse_taken(*address, options)
@@ -274,7 +292,8 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
         sockets.push(socket.try_clone()?);
     }
     sockets.push(socket);
-    Ok(Bound { name, address, sockets, file: None })
+    let options = BindOptions::default();
+    Ok(Bound { name, wanted: None, address, options, sockets, file: None })
 }
 
 /// Makes a listener of the sockets of one address: at least one for each worker. All of them have
@@ -308,7 +327,8 @@ fn spread(
     for more in own.len()..workers {
         own.push(own[more % own.len()].try_clone()?);
     }
-    Ok(Bound { name, address, sockets: own, file })
+    let options = options.clone();
+    Ok(Bound { name, wanted: None, address, options, sockets: own, file })
 }
 
 /// Address of the main listener, and whether it speaks TLS; none for a Unix socket. `speaks_tls` is

@@ -6,6 +6,7 @@ use lighty_core::log::Level;
 use lighty_io::listen::Listener;
 use tokio::time::{Duration, sleep};
 
+use crate::listen::info::ListenerInfo;
 use crate::worker::Worker;
 
 /// Consecutive repairs before a listener is given up. Accepting a connection resets the count.
@@ -28,12 +29,13 @@ impl ListenerRecovery {
     pub(crate) async fn mend(
         &mut self,
         worker: &Worker,
-        name: &str,
+        listener_info: &ListenerInfo,
         listener: Listener,
         error: &io::Error,
     ) -> Option<Listener> {
+        let name = &listener_info.name;
         worker.log(Level::Error, &format!("listening on {name} broke off: {error}"));
-        let mended = self.try_to_mend(worker, listener).await;
+        let mended = self.try_to_mend(worker, listener_info, listener).await;
         let (level, text) = match &mended {
             Ok(_) => (Level::Warning, format!("listening on {name} again")),
             Err(why) => (Level::Error, format!("giving up on listener {name}: {why}")),
@@ -45,6 +47,7 @@ impl ListenerRecovery {
     async fn try_to_mend(
         &mut self,
         worker: &Worker,
+        listener_info: &ListenerInfo,
         mut listener: Listener,
     ) -> io::Result<Listener> {
         self.pause(worker).await?;
@@ -56,10 +59,15 @@ impl ListenerRecovery {
         let Some(mut refused) = refused else { return Ok(listener) };
         let Some(spec) = listener.rebind_spec() else { return Err(refused) };
         // An open socket holds the address and keeps receiving connections.
+        listener_info.hold.release();
         drop(listener);
         loop {
             match spec.bind_again() {
-                Ok(listener) => return Ok(listener),
+                Ok(listener) => {
+                    // Without a copy, the options of this socket cannot be changed.
+                    listener.another().into_iter().for_each(|one| listener_info.hold.replace(one));
+                    return Ok(listener);
+                }
                 Err(error) => refused = error,
             }
             if self.pause(worker).await.is_err() {

@@ -1,6 +1,4 @@
-//! A worker's thread: its runtime, its parts, its shutdown, and its replacement after a panic.
-
-mod succession;
+//! A worker's thread: its runtime, its parts and its shutdown.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -8,11 +6,11 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use lighty_config::{Active, Config};
-use lighty_core::log::{About, Level, Log};
+use lighty_core::log::{Level, Log};
+use lighty_core::machine::status_board::{ReportParts, StatusBoard};
 use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::listen::{BindSpec, BoundSocket};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads;
@@ -26,19 +24,17 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::boot::error::BootError;
+use crate::listen::accepting::{AcceptingListeners, ListenerProtocol};
 use crate::listen::info::ListenerInfo;
 use crate::listen::listeners;
-use crate::listen::live::{LiveListeners, LiveSocket};
-use crate::modules::{self, Shared};
+use crate::listen::live::{ListenerGuard, LiveListeners};
+use crate::modules;
 use crate::reload::Plan;
 use crate::report;
 use crate::report::counts;
 use crate::tls;
 use crate::worker::idle::Activity;
 use crate::worker::{Listening, TcpProxy, Worker};
-
-use succession::Successor;
-pub(crate) use succession::{Restarts, Succession};
 
 /// Order of the main thread to the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -47,8 +43,6 @@ pub(crate) enum Command {
     Serve,
     /// Serve open connections, and leave new ones to another process that has the listeners.
     Hold,
-    /// Like `Drain`, but the listeners belong to another process now.
-    Leave,
     /// Accept nothing new; exit after the last response.
     Drain,
     /// Exit now.
@@ -65,57 +59,28 @@ pub(crate) struct Order {
     pub reported: u32,
 }
 
-/// Arguments of a worker's start.
-pub(crate) struct Setup {
-    pub index: usize,
-    /// Plans from which generations are made; the first one is already there.
+/// State that every worker gets at its start.
+#[derive(Clone)]
+pub(crate) struct WorkerParts {
     pub plans: watch::Receiver<Arc<Plan>>,
-    /// Reports the generation under which requests now begin.
-    pub swapped: tokio::sync::mpsc::UnboundedSender<u64>,
-    pub sockets: Vec<(String, BoundSocket)>,
-    pub stat_entries_max: usize,
-    pub roots_max: usize,
+    /// Each worker sends its index and the generation with which it has begun.
+    pub swapped: tokio::sync::mpsc::UnboundedSender<(usize, u64)>,
     pub log: Log,
     pub upstreams: Arc<Registry>,
     pub live_listeners: LiveListeners,
     /// Set if the server ends after a time without work.
     pub activity: Option<Activity>,
-    pub order: watch::Receiver<Order>,
-    pub ready: mpsc::Sender<Ready>,
-    pub done: mpsc::Sender<usize>,
-    pub succession: Succession,
 }
 
-impl Setup {
-    /// The same arguments, for another start with these sockets.
-    fn copy(&self, sockets: Vec<(String, BoundSocket)>, succession: Succession) -> Self {
-        Self {
-            index: self.index,
-            plans: self.plans.clone(),
-            swapped: self.swapped.clone(),
-            sockets,
-            stat_entries_max: self.stat_entries_max,
-            roots_max: self.roots_max,
-            log: self.log.clone(),
-            upstreams: Arc::clone(&self.upstreams),
-            live_listeners: self.live_listeners.clone(),
-            activity: self.activity.clone(),
-            order: self.order.clone(),
-            ready: self.ready.clone(),
-            done: self.done.clone(),
-            succession,
-        }
-    }
-
-    /// Reports that the worker cannot start.
-    fn fail(&self, why: BootError) {
-        if self.succession.is_successor {
-            let text = format!("worker {} cannot start again: {why}", self.index);
-            self.log.line(Level::Error, Clock::start().unix_s(), &text, About::default());
-            self.live_listeners.lose(self.index);
-        }
-        let _ = self.ready.send(Ready::Failed(why));
-    }
+/// Arguments of a worker's start.
+pub(crate) struct Setup {
+    pub index: usize,
+    /// Reported at its end.
+    pub ticket: u64,
+    pub parts: WorkerParts,
+    pub order: watch::Receiver<Order>,
+    pub ready: mpsc::Sender<Ready>,
+    pub done: mpsc::Sender<u64>,
 }
 
 /// A worker's report once it has started.
@@ -132,81 +97,84 @@ pub(crate) enum Ready {
 /// takes memory.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Starts the thread.
-pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
+/// Starts the thread. If the plan of its first generation is not published yet, the worker waits
+/// for that with its listeners.
+pub(crate) fn spawn(setup: Setup, first: Arc<Plan>) -> std::io::Result<()> {
     let name = format!("worker-{}", setup.index);
-    threads::start(&name, Some(STACK_BYTES), move || main(setup)).map(drop)
+    threads::start(&name, Some(STACK_BYTES), move || main(setup, first)).map(drop)
 }
 
-fn main(mut setup: Setup) {
+fn main(setup: Setup, first: Arc<Plan>) {
     let done = setup.done.clone();
-    let index = setup.index;
-    let successor = Successor::of(&mut setup);
+    let (index, ticket) = (setup.index, setup.ticket);
     // If refused, the worker waits for others to use up their slices.
     let _ = slice::ask_for_slice(slice::LOOP_SLICE);
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_unpark(Clock::refresh_current)
         .build_local(LocalOptions::default());
-    let is_replaced = match built {
+    match built {
         Ok(runtime) => {
-            let has_started = Cell::new(false);
-            match runtime.block_on(panics::catch(serve(setup, &has_started))) {
-                Ok(()) => {
-                    runtime.shutdown_background();
-                    false
+            let (ready, live_listeners) = (setup.ready.clone(), setup.parts.live_listeners.clone());
+            let is_serving = Rc::new(Cell::new(false));
+            let serving = serve(setup, first, Rc::clone(&is_serving));
+            if let Err(panicked) = runtime.block_on(panics::catch(serving)) {
+                let _ = ready.send(Ready::Failed(BootError::Panicked(panicked.0)));
+                // One that has not served yet refuses a start or a reload.
+                if is_serving.get() {
+                    live_listeners.lose(index);
                 }
-                Err(panicked) => successor.take_over(&panicked, runtime, has_started.get()),
             }
+            runtime.shutdown_background();
         }
         Err(error) => {
-            setup.fail(BootError::Step("starting the event loop".to_owned(), error));
-            false
+            let why = BootError::Step("starting the event loop".to_owned(), error);
+            let _ = setup.ready.send(Ready::Failed(why));
         }
-    };
-    if !is_replaced {
-        let _ = done.send(index);
     }
+    let _ = done.send(ticket);
 }
 
-async fn serve(mut setup: Setup, has_started: &Cell<bool>) {
-    let started = match start(&mut setup) {
+async fn serve(mut setup: Setup, first: Arc<Plan>, is_serving: Rc<Cell<bool>>) {
+    let started = match start(&mut setup, first) {
         Ok(started) => started,
-        Err(why) => return setup.fail(why),
+        Err(why) => {
+            let _ = setup.ready.send(Ready::Failed(why));
+            return;
+        }
     };
-    has_started.set(true);
     let worker = &started.worker;
     let report = worker.machine.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
     let (_, unwatched) = worker.machine.stat_cache.engine();
-    if !setup.succession.is_successor {
-        let _ = setup.ready.send(Ready::Serving { engine, unwatched });
-    }
-    let worker = Rc::clone(worker);
-    obey(&mut setup, started).await;
-    worker.log(Level::Info, &counts::line(setup.index, &worker));
+    let _ = setup.ready.send(Ready::Serving { engine, unwatched });
+    is_serving.set(true);
+    obey(&mut setup, &started).await;
+    let Started { worker, board, listeners, .. } = &started;
+    let wanted = ReportParts { durations: true, connections: false };
+    board.leave(report::report(setup.index, worker, &listeners.infos(), wanted));
+    worker.log(Level::Info, &counts::line(setup.index, worker));
 }
 
 /// Follows the main thread's orders until the worker ends.
-async fn obey(setup: &mut Setup, started: Started) {
+async fn obey(setup: &mut Setup, started: &Started) {
     let worker = Rc::clone(&started.worker);
-    // The orders of the past do not concern the successor of another worker.
+    // The orders of the past do not concern a worker that replaces another one.
     let mut followed = Order { command: Command::Serve, ..*setup.order.borrow() };
     loop {
         match follow(setup, &worker, &mut followed) {
             Command::Serve => worker.set_listening(Listening::Accepts),
             Command::Hold => worker.set_listening(Listening::Held),
             Command::Stop => return,
-            command @ (Command::Drain | Command::Leave) => {
-                if command == Command::Leave {
-                    worker.set_listening(Listening::Left);
-                }
+            Command::Drain => {
                 worker.stop();
-                let mut draining = pin!(drain(&worker, started.accepting));
+                let mut draining = pin!(drain(&worker, &started.listeners));
                 loop {
                     tokio::select! {
                         biased;
                         changed = setup.order.changed() => if changed.is_err() { return },
+                        // So that it does not keep an old configuration.
+                        Ok(()) = setup.parts.plans.changed() => swap(setup, started),
                         () = &mut draining => return,
                     }
                     if follow(setup, &worker, &mut followed) == Command::Stop {
@@ -218,7 +186,7 @@ async fn obey(setup: &mut Setup, started: Started) {
         tokio::select! {
             biased;
             changed = setup.order.changed() => if changed.is_err() { return },
-            Ok(()) = setup.plans.changed() => swap(setup, &started),
+            Ok(()) = setup.parts.plans.changed() => swap(setup, started),
         }
     }
 }
@@ -240,15 +208,39 @@ fn follow(setup: &mut Setup, worker: &Worker, followed: &mut Order) -> Command {
     order.command
 }
 
-/// Switches new requests to the newest generation.
+/// Switches new requests to the newest generation, and to its listeners.
 fn swap(setup: &mut Setup, started: &Started) {
-    let plan = Arc::clone(&setup.plans.borrow_and_update());
+    let plan = Arc::clone(&setup.parts.plans.borrow_and_update());
+    let Started { worker, proxy, listeners, number, .. } = started;
+    if number.replace(plan.number) != plan.number {
+        let generation = generation(&plan, &worker.machine, proxy);
+        set_protocols(&listeners.infos(), &plan.config, worker, proxy);
+        worker.tls.adopt(&plan.shared.tls);
+        worker.swap(generation, plan.shares.connections_max);
+        worker.machine.roots_max.set(plan.shares.roots_max);
+        worker.machine.stat_cache.limit_entries(plan.shares.stat_entries_max);
+    }
+    if let Err(failures) = open_listeners(setup.index, started, &plan) {
+        for (name, error) in failures {
+            worker.log(Level::Error, &format!("giving up on listener {name}: {error}"));
+        }
+    }
+    let _ = setup.parts.swapped.send((setup.index, plan.number));
+}
+
+/// Opens the worker's listeners of a plan, and closes all others.
+fn open_listeners(
+    index: usize,
+    started: &Started,
+    plan: &Plan,
+) -> Result<(), Vec<(Arc<str>, std::io::Error)>> {
     let Started { worker, proxy, listeners, .. } = started;
-    let generation = generation(&plan, &worker.machine, proxy);
-    set_protocols(listeners, &plan.config, worker, proxy);
-    worker.tls.adopt(&plan.shared.tls);
-    worker.swap(generation, plan.connections_max);
-    let _ = setup.swapped.send(plan.number);
+    let opened = listeners.follow(worker, plan.sockets.of(index), |name| ListenerProtocol {
+        speaks_tls: tls::is_spoken_at(&plan.config, name),
+        raw: tcp_proxy(&plan.config, worker, proxy, name),
+    });
+    drop(started.expects_listeners.take());
+    opened
 }
 
 /// Sets what listeners speak from their next connection on.
@@ -266,7 +258,8 @@ pub(crate) fn set_protocols(
 
 fn generation(plan: &Plan, machine: &Rc<Machine>, proxy: &Rc<WorkerProxy>) -> Rc<Generation> {
     let modules = modules::instances(&plan.config, &plan.shared, proxy);
-    Rc::new(Generation::new(Rc::clone(machine), Arc::clone(&plan.config), modules))
+    let generation = Generation::new(Rc::clone(machine), Arc::clone(&plan.config), modules);
+    Rc::new(generation.with_number(plan.number))
 }
 
 /// Returns the TCP proxy of a listener for raw connections; `None` for HTTP listeners.
@@ -281,27 +274,29 @@ fn tcp_proxy(
 }
 
 /// Resolves when the listen backlogs are empty and all connections have closed.
-async fn drain(worker: &Worker, accepting: Accepting) {
-    for task in accepting {
-        let _ = task.await;
-    }
+async fn drain(worker: &Worker, listeners: &AcceptingListeners) {
+    listeners.ended().await;
     worker.drain().await;
 }
-
-type Accepting = Vec<tokio::task::JoinHandle<()>>;
 
 /// A started worker.
 pub(crate) struct Started {
     pub worker: Rc<Worker>,
     pub proxy: Rc<WorkerProxy>,
-    listeners: Vec<Rc<ListenerInfo>>,
-    accepting: Accepting,
+    listeners: Rc<AcceptingListeners>,
+    /// Number of its generation.
+    number: Cell<u64>,
+    /// Counts as a listener until the worker has opened its own: the present workers may close
+    /// theirs before.
+    expects_listeners: Cell<Option<ListenerGuard>>,
+    board: StatusBoard,
 }
 
-pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
-    let plan = Arc::clone(&setup.plans.borrow_and_update());
+/// Starts the parts of a worker under a plan.
+pub(crate) fn start(setup: &mut Setup, plan: Arc<Plan>) -> Result<Started, BootError> {
+    let is_published = Arc::ptr_eq(&plan, &setup.parts.plans.borrow_and_update());
     let global = plan.config.settings(&Active::default());
-    let machine = Rc::new(machine(setup, &plan.shared, &global)?);
+    let machine = Rc::new(machine(setup, &plan, &global)?);
     let server = &global.server;
     let backend = server.network_backend;
     let options = SendOptions {
@@ -313,51 +308,40 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     let pool = ThreadPool::global().clone();
     let sender = Sender::start(machine.engine.clone(), pool, options)
         .map_err(|error| BootError::value("server.network-backend", &backend, &error))?;
-    let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
+    let proxy = WorkerProxy::new(Arc::clone(&setup.parts.upstreams));
     let generation = generation(&plan, &machine, &proxy);
-    let worker = Rc::new(Worker::new(generation, sender, plan.connections_max));
+    let worker = Rc::new(Worker::new(generation, sender, plan.shares.connections_max));
     worker.tls.adopt(&plan.shared.tls);
-    let mut listeners = Vec::new();
-    let mut tasks = Vec::new();
-    let mut spares = std::mem::take(&mut setup.succession.spares).into_iter();
-    for (name, socket) in std::mem::take(&mut setup.sockets) {
-        let port = match socket.address() {
-            BindSpec::Inet(address) => address.port(),
-            BindSpec::Unix(_) => 0,
-        };
-        let failed = |error| BootError::Step(name.to_string(), error);
-        let listener = socket.into_listener().map_err(failed)?;
-        let live = LiveSocket::of(&name, &listener).map_err(failed)?;
-        let raw = tcp_proxy(&plan.config, &worker, &proxy, &name);
-        let speaks_tls = tls::is_spoken_at(&plan.config, &name);
-        let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
-        listeners.push(Rc::clone(&listener_info));
-        let guard = setup.live_listeners.guard(Some(live)).with_spare(spares.next().flatten());
-        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
-            listener,
-            listener_info,
-            guard,
-        )));
+    let listeners = Rc::new(AcceptingListeners::new(setup.parts.live_listeners.clone()));
+    let (number, board) = (Cell::new(plan.number), plan.shared.board.clone());
+    let expects_listeners = Cell::new(Some(setup.parts.live_listeners.guard()));
+    let started = Started { worker, proxy, listeners, number, expects_listeners, board };
+    if is_published && let Err(failures) = open_listeners(setup.index, &started, &plan) {
+        let failure = failures.into_iter().next();
+        let failed = failure.map(|(name, error)| BootError::Step(name.to_string(), error));
+        return Err(failed.unwrap_or(BootError::WorkerEnded));
     }
-    let swept = Rc::clone(&worker);
-    keep::keep("sweep", move || Rc::clone(&swept).sweep());
-    if let Some(activity) = setup.activity.take() {
-        tokio::task::spawn_local(activity.watch(Rc::clone(&worker)));
-    }
-    let (reported, index) = (Rc::clone(&worker), setup.index);
-    let (responder, listening) = (plan.shared.board.join(), listeners.clone());
-    tokio::task::spawn_local(
-        responder.respond(move |wanted| report::report(index, &reported, &listening, wanted)),
-    );
-    setup.succession.bridge = None;
-    if setup.succession.is_successor {
-        // A reload may wait for the worker that this one replaces.
-        let _ = setup.swapped.send(plan.number);
-    }
-    Ok(Started { worker, proxy, listeners, accepting: tasks })
+    start_tasks(setup, &started);
+    Ok(started)
 }
 
-fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine, BootError> {
+/// Starts the worker's tasks that belong to no connection.
+fn start_tasks(setup: &mut Setup, started: &Started) {
+    let worker = &started.worker;
+    let swept = Rc::clone(worker);
+    keep::keep("sweep", move || Rc::clone(&swept).sweep());
+    if let Some(activity) = setup.parts.activity.take() {
+        tokio::task::spawn_local(activity.watch(Rc::clone(worker)));
+    }
+    let (reported, index) = (Rc::clone(worker), setup.index);
+    let (responder, listeners) = (started.board.join(setup.index), Rc::clone(&started.listeners));
+    tokio::task::spawn_local(
+        responder
+            .respond(move |wanted| report::report(index, &reported, &listeners.infos(), wanted)),
+    );
+}
+
+fn machine(setup: &Setup, plan: &Plan, global: &Settings) -> Result<Machine, BootError> {
     let server = &global.server;
     let clock = Clock::start();
     clock.install();
@@ -381,9 +365,9 @@ fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine,
         _ => CacheEngine::Simple,
     };
     let cache_limits = CacheLimits {
-        entries_max: setup.stat_entries_max,
+        entries_max: plan.shares.stat_entries_max,
         small_file_bytes_max: server.stat_cache_small_file_bytes,
-        small_total_bytes_max: shared.memory_share.map_or(
+        small_total_bytes_max: plan.shared.memory_share.map_or(
             server.stat_cache_small_total_bytes,
             // In a control group with little memory, requests need most of it.
             |share| server.stat_cache_small_total_bytes.min(share / 8),
@@ -391,7 +375,7 @@ fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine,
         ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
-    let mut machine = Machine::new(clock, engine, stat_cache, setup.log.clone());
-    machine.roots_max = setup.roots_max;
+    let machine = Machine::new(clock, engine, stat_cache, setup.parts.log.clone());
+    machine.roots_max.set(plan.shares.roots_max);
     Ok(machine)
 }

@@ -101,7 +101,7 @@ pub(crate) fn start_worker(
             let listener = socket.into_listener().expect("a listener");
             let info = Rc::new(ListenerInfo::new("test", bound.port(), false, None));
             tokio::task::spawn_local(Rc::clone(&worker).sweep());
-            let guard = LiveListeners::default().guard(None);
+            let guard = LiveListeners::default().guard();
             let accepting = Rc::clone(&worker).accept(listener, info, guard);
             let accepting = tokio::task::spawn_local(accepting);
             address.send(bound).expect("the test waits");

@@ -165,7 +165,7 @@ async fn run(
     let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
     let listener_info = ListenerInfo::new("test", bound.port(), false, None);
     let listener = socket.into_listener().expect("a listener");
-    let guard = LiveListeners::default().guard(None);
+    let guard = LiveListeners::default().guard();
     tokio::task::spawn_local(Rc::clone(&worker).accept(listener, listener_info.into(), guard));
     address.send(bound).expect("the test waits");
     while let Some(number) = numbers.recv().await {

@@ -30,7 +30,11 @@ pub(crate) enum Ctl {
     /// Show certificates and their expiry
     Certificates,
     /// Read the configuration again, and wait for the outcome
-    Reload,
+    Reload {
+        /// Only show what would change, and the reasons for a refusal
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Let a new process take the server's place, without losing a connection; wait for the outcome
     Upgrade {
         /// Absolute path of another program; without it, the one that the server was started by
@@ -118,7 +122,8 @@ impl Ctl {
             Self::Backends => Verb::Query("/backends"),
             Self::Connections => Verb::Query("/connections"),
             Self::Certificates => Verb::Query("/certificates"),
-            Self::Reload => Verb::Change("/reload"),
+            Self::Reload { dry_run: false } => Verb::Change("/reload"),
+            Self::Reload { dry_run: true } => Verb::Query("/reload/dry-run"),
             Self::Upgrade { binary } => Verb::Upgrade { binary: binary.clone() },
             Self::ReopenLogs => Verb::Change("/reopen-logs"),
             Self::Stop { now } => Verb::Stop { now: *now },

@@ -442,7 +442,6 @@ const WRITERS: &[(&str, &[&str])] = &[
     ("crates/lighty-modules/src/tracing/telemetry.rs", &["try_send"]),
     ("crates/lighty-modules/src/cgi/talk.rs", &["poll_write"]),
     ("crates/lighty-proxy/src/upstream/supervisor/process.rs", &["duplicate"]),
-    ("crates/lighty-server/src/listen/live.rs", &["duplicate"]),
 ];
 
 fn socket_writes(source: &Source) -> Vec<Violation> {

@@ -267,7 +267,9 @@ fn reload_that_hangs_keeps_nobody_waiting() {
         assert!(wait_until(PATIENCE, || begun.exists()), "the command does not run");
         assert_eq!(json(&server, "status")["generation"], 0);
         let waiting = scope.spawn(reload);
-        let (status, _, err) = ctl(&server, &["reopen-logs"]);
+        done(&server, &["reopen-logs"]);
+        server.await_log("logs were opened again");
+        let (status, _, err) = ctl(&server, &["reload", "--dry-run"]);
         assert!(status == 1 && err.contains("a reload or an upgrade is under way"), "{err}");
         done(&server, &["stop", "--now"]);
         for call in [reloading, waiting] {

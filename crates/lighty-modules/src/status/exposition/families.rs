@@ -149,7 +149,7 @@ type OfListener = fn(&ListenerReport) -> u64;
 fn listeners(facts: &Facts) -> [Family; 2] {
     let per_listener = |name, kind, help, value: OfListener| {
         let mut sums = BTreeMap::<&str, u64>::new();
-        for one in facts.reports().iter().flat_map(|report| &report.listeners) {
+        for one in facts.all_reports().iter().flat_map(|report| &report.listeners) {
             *sums.entry(&one.name).or_default() += value(one);
         }
         let mut family = Family::new(name, kind, help);

@@ -9,14 +9,12 @@ use lighty_io::process::signals::{Signal, Signals};
 use lighty_modules::health::Unready;
 
 use super::serve_while_stopping;
-use crate::boot::Workers;
 use crate::boot::callers::Main;
 use crate::control::{self, ControlFault, ControlWork, ControlledServer};
 
 /// Ends readiness, and serves on for `server.drain-delay`. Returns true if the server has to stop
 /// at once.
 pub(super) async fn end_readiness(
-    running: &Workers,
     main: &Main<'_>,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
@@ -38,7 +36,7 @@ pub(super) async fn end_readiness(
         };
         match met {
             Some(Signal::Stop | Signal::GracefulStop) => return true,
-            Some(other) => serve_while_stopping(other, running, main, say),
+            Some(other) => serve_while_stopping(other, main, say),
             None => {}
         }
     }
@@ -51,7 +49,7 @@ async fn respond(main: &Main<'_>, caller: Caller) -> Option<Signal> {
     let (reply, signal) = match work {
         ControlWork::Respond(reply) => (reply, None),
         ControlWork::Signal(reply, signal) => (reply, Some(signal)),
-        ControlWork::Reload | ControlWork::Upgrade(_) => {
+        ControlWork::Reload(_) | ControlWork::Upgrade(_) => {
             (control::refuse(&ControlFault::Stopping), None)
         }
     };

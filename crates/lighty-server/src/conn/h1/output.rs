@@ -22,6 +22,7 @@ use super::meanwhile::meanwhile;
 use crate::conn::sink::Remainder;
 use crate::conn::stream::RequestStream;
 use crate::conn::throttle::{Throttle, is_throttled};
+use crate::conn::tunnel::run_through_reloads;
 
 /// Bodies up to this size are copied after the head and sent with it in one call.
 const INLINE_BODY_BYTES_MAX: usize = 32 * 1024;
@@ -160,12 +161,9 @@ impl H1Io {
         on.wait_for(ConnState::Handler);
         ex.begin_span(Span::Tunnel);
         let early = self.input.borrow_mut().take_pending();
-        tokio::select! {
-            biased;
-            ended = tunnel.run(Rc::clone(&on.conn.stream) as _, early) => {
-                ex.state.bytes_sent += ended?.sent_bytes;
-            }
-            () = on.conn.worker().ends_tunnels() => {}
+        let mut running = tunnel.run(Rc::clone(&on.conn.stream) as _, early);
+        if let Some(ended) = run_through_reloads(on.conn.worker(), ex, &mut running).await {
+            ex.state.bytes_sent += ended?.sent_bytes;
         }
         Ok(())
     }

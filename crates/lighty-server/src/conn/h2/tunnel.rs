@@ -22,6 +22,7 @@ use super::output::{drained, fail_head, forget_unsent, push_origin, trace_head};
 use super::shared::StreamRef;
 use crate::conn::sink::Remainder;
 use crate::conn::stream::RequestStream;
+use crate::conn::tunnel::run_through_reloads;
 
 /// A handshake field of HTTP/1 that an extended CONNECT does not have (RFC 8441 section 5.1).
 const ACCEPT: &[u8] = b"sec-websocket-accept";
@@ -79,11 +80,8 @@ impl H2Io {
         on.wait_for(ConnState::Handler);
         ex.begin_span(Span::Tunnel);
         let stream = Rc::new(TunnelStream { at: at.clone(), close: Cell::default() });
-        let ended = tokio::select! {
-            biased;
-            ended = tunnel.run(Rc::clone(&stream) as _, Bytes::new()) => Some(ended?),
-            () = on.conn.worker().ends_tunnels() => None,
-        };
+        let mut running = tunnel.run(Rc::clone(&stream) as _, Bytes::new());
+        let ended = run_through_reloads(on.conn.worker(), ex, &mut running).await.transpose()?;
         let (sent_bytes, fault) = ended.map_or((0, None), |end| (end.sent_bytes, end.fault));
         ex.state.bytes_sent += sent_bytes;
         on.entry.write(&on.conn.worker().machine.clock);

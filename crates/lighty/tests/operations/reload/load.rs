@@ -1,10 +1,12 @@
-//! Reload after reload under load: nothing is lost, cut or closed, and nothing grows.
-//! `LIGHTY_RELOADS` sets how many (1,000).
+//! Reload after reload under load: nothing is lost, cut or closed, and nothing grows. Each third
+//! reload changes listeners, each tenth is refused.
+//! `LIGHTY_RELOADS` sets how many (1,000), `LIGHTY_SOCKETS` the tunnels that live meanwhile (100).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::client::Client;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
@@ -13,7 +15,6 @@ use super::site::{Echo, ReloadSite};
 
 const CLIENTS: usize = 8;
 const WORKERS: usize = 2;
-const SOCKETS: usize = 100;
 const DOWNLOADS: usize = 20;
 
 /// More than sockets hold, so that it takes until the end.
@@ -30,13 +31,18 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 /// each, because freed memory is returned to the system only from time to time.
 const GROWTH_KIB_MAX: u64 = 1536;
 
-fn reloads() -> usize {
-    std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn threads(site: &ReloadSite) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", site.server.pid())).expect("a process");
+    tasks.count()
 }
 
 /// Configuration of a turn: conditions, weights, modules, logs and limits change. Downloads pause
 /// until the last reload, which takes minutes on a busy machine. A backend may be as slow.
-fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
+fn lines(echo: &Echo, quiet: &Echo, port: &Port, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
          server.max-keep-alive-requests = 10000000\n\
@@ -63,6 +69,13 @@ fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     }
     if turn % 3 == 1 {
         text += &format!("accesslog.filename = \"@DIR@/access-{}.log\"\n", turn % 2);
+    }
+    // Comes, gets another queue, and goes.
+    if turn % 9 >= 3 {
+        let (address, backlog) = (port.address(), 100 + turn % 9 / 6);
+        text += &format!(
+            "$SERVER[\"socket\"] == \"{address}\" {{ server.listen-backlog = {backlog} }}\n"
+        );
     }
     for host in 0..turn % 5 {
         text += &format!("$HTTP[\"host\"] == \"h{host}\" {{ server.tag = \"host\" }}\n");
@@ -113,10 +126,10 @@ fn downloading(site: &ReloadSite) -> Client {
 
 #[test]
 fn reload_after_reload_loses_and_keeps_nothing() {
-    let (echo, quiet) = (Echo::start(), Echo::start());
+    let (echo, quiet, port) = (Echo::start(), Echo::start(), Port::reserve());
     let large = vec![b'x'; LARGE];
     let files: [(&str, &[u8]); 2] = [("a", b"static"), ("large", &large)];
-    let site = ReloadSite::start(WORKERS, &lines(&echo, &quiet, 0), &files);
+    let site = ReloadSite::start(WORKERS, &lines(&echo, &quiet, &port, 0), &files);
     let (stop, requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
@@ -125,23 +138,28 @@ fn reload_after_reload_loses_and_keeps_nothing() {
             std::thread::spawn(move || keep_asking(address, &stop, &requested))
         })
         .collect();
-    let mut sockets: Vec<Client> = (0..SOCKETS).map(|_| upgraded(&site)).collect();
+    let mut sockets: Vec<Client> =
+        (0..number("LIGHTY_SOCKETS", 100)).map(|_| upgraded(&site)).collect();
     let mut quietly = site.server.connect();
     let mut downloads: Vec<Client> = (0..DOWNLOADS).map(|_| downloading(&site)).collect();
     let mut taken = [0; DOWNLOADS];
-    let (count, mut descriptors) = (reloads(), 0);
+    let (count, mut descriptors, mut threads_before) = (number("LIGHTY_RELOADS", 1_000), 0, 0);
     let mut least = [u64::MAX; 10];
     for turn in 1..=count {
         match turn % 10 {
             0 => assert!(site.refuse("server.tag = ").contains("lighty.conf:")),
-            _ => site.change(&lines(&echo, &quiet, turn)),
+            _ => site.change(&lines(&echo, &quiet, &port, turn)),
         }
-        expect_echo(&mut sockets[turn % SOCKETS], turn);
+        if turn % 10 != 0 && turn % 9 >= 3 {
+            ask(&mut Client::tcp(port.address()), "/a", "static");
+        }
+        let at = turn % sockets.len();
+        expect_echo(&mut sockets[at], turn);
         ask(&mut quietly, "/q", "proxied");
         let at = turn % DOWNLOADS;
         taken[at] += downloads[at].read_exact(PIECE).map_or(0, |bytes| bytes.len());
         if turn == 10 {
-            descriptors = site.server.descriptors();
+            (descriptors, threads_before) = (site.server.descriptors(), threads(&site));
         }
         let tenth = &mut least[(turn - 1) * 10 / count];
         *tenth = site.server.own_kib().min(*tenth);
@@ -156,10 +174,11 @@ fn reload_after_reload_loses_and_keeps_nothing() {
     println!("{count} reloads, {requested} rounds, at least {least:?} KiB");
     assert!(least[9] <= least[1] + GROWTH_KIB_MAX, "at least {least:?} KiB in each tenth");
     assert_eq!(quiet.opened(), 1, "the pool was kept");
-    expect_counter(&site, &lines(&echo, &quiet, 0), &quiet, count);
+    expect_counter(&site, &lines(&echo, &quiet, &port, 0), &quiet, count);
     drop(sockets);
-    let settled = || site.server.descriptors() <= descriptors;
-    assert!(wait_until(std::time::Duration::from_secs(60), settled), "{descriptors}");
+    let settled = || site.server.descriptors() <= descriptors && threads(&site) <= threads_before;
+    let patience = std::time::Duration::from_secs(60);
+    assert!(wait_until(patience, settled), "{descriptors} {threads_before}");
 }
 
 /// The backend's requests are all still counted.

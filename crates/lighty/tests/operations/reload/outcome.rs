@@ -138,16 +138,11 @@ fn a_server_that_stops_refuses_to_reload() {
 fn changes_that_need_a_restart_are_named() {
     let site = start("server.tag = \"one\"");
     for (lines, name) in [
-        ("server.max-worker := 3", "server.max-worker"),
         ("server.username = \"nobody\"", "server.username"),
         ("server.groupname = \"nogroup\"", "server.groupname"),
         ("server.chroot = \"@DIR@\"", "server.chroot"),
-        ("server.io-engine = \"threads\"", "server.io-engine"),
-        ("server.network-backend = \"write\"", "server.network-backend"),
-        ("server.port := 1", "server.bind or server.port"),
-        ("server.listen-backlog = 7", "server.listen-backlog"),
-        ("$SERVER[\"socket\"] == \"127.0.0.1:1\" { }", "$SERVER[\"socket\"] == \"127.0.0.1:1\""),
-        ("server.syslog-facility = \"local1\"", "server.syslog-facility"),
+        ("server.max-fds = 5000", "server.max-fds"),
+        ("server.core-files = \"enable\"", "server.core-files"),
         ("server.pid-file := \"@DIR@/other.pid\"", "server.pid-file"),
     ] {
         let output = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
@@ -181,10 +176,16 @@ fn a_backend_keeps_connections_and_counters_when_its_weight_changes() {
     let site = start(&proxied(&echo, 1));
     assert_eq!(site.server.get("/x").text(), "proxied");
     assert_eq!(site.server.get("/x").text(), "proxied");
-    for weight in [5, 7, 7] {
+    for weight in [5, 7] {
         site.change(&proxied(&echo, weight));
         assert_eq!(site.server.get("/x").text(), "proxied");
     }
+    let more = "proxy-core.connect-timeout = 4\nproxy-core.read-timeout = 50\n\
+                proxy-core.max-pool-size = 9\nproxy-core.max-backlog-size = 5\n\
+                proxy-core.balancer = \"sqf\"\nproxy-core.max-fails = 3\n\
+                proxy-core.resolver = ( \"127.0.0.1\" )\n";
+    site.change(&format!("{}{more}", proxied(&echo, 7)));
+    assert_eq!(site.server.get("/x").text(), "proxied");
     assert_eq!(echo.opened(), 1, "the pool was kept");
     site.server.signal(Signal::USR2);
     site.server.await_log(&format!("proxy-core.0.backends.\"{}\".requests: 5", echo.address));
@@ -212,6 +213,60 @@ fn a_backend_that_is_down_stays_down() {
     let front = format!("proxy-core.0.backends.\"{}\"", port.address());
     site.server.await_log(&format!("{front}.state: down"));
     site.server.await_log(&format!("{front}.requests: 1"));
+}
+
+#[test]
+fn limits_count_on_after_a_reload() {
+    let site = start("limit.requests = ( \"rate\" => 1, \"per\" => 600, \"burst\" => 2 )");
+    assert_eq!(site.server.get("/a").status, 200);
+    site.change(
+        "limit.requests = ( \"rate\" => 1, \"per\" => 600, \"burst\" => 2 )\nserver.tag = \"x\"",
+    );
+    assert_eq!(site.server.get("/a").status, 200);
+    assert_eq!(site.server.get("/a").status, 429);
+    site.change("limit.requests = ( \"rate\" => 1, \"per\" => 500, \"burst\" => 2 )");
+    assert_eq!(site.server.get("/a").status, 429);
+    site.change("");
+    assert_eq!(site.server.get("/a").status, 200);
+}
+
+/// A tunnel that outlives many reloads keeps none of the earlier configurations.
+#[test]
+fn old_generations_are_listed_and_tunnels_hold_none() {
+    let echo = Echo::start();
+    let large = vec![b'x'; 24 << 20];
+    let lines = |tag: &str| {
+        format!(
+            "server.tag = \"{tag}\"\nproxy-core.protocol = \"http\"\n\
+             $HTTP[\"url\"] =^ \"/p\" {{ proxy-core.backends = ( \"{}\" )\n\
+             proxy-core.upgrade = \"enable\" }}\n",
+            echo.address
+        )
+    };
+    let site = ReloadSite::start(1, &lines("one"), &[("large", &large)]);
+    let mut tunnel = site.server.connect();
+    tunnel.send("GET /p HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert_eq!(tunnel.response_head().status, 101);
+    let mut download = Client::tcp_with_receive_buffer(site.server.address(), 8 * 1024);
+    download.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_eq!(download.response_head().status, 200);
+    let olds = || {
+        let socket = site.server.directory().join("lighty.pid.ctl");
+        let status = call(&socket, "GET", "/status", &serde_json::json!({})).expect("a status");
+        status["old_generations"].as_array().expect("a list").clone()
+    };
+    assert!(olds().is_empty());
+    site.change(&lines("two"));
+    site.change(&lines("three"));
+    let listed = || {
+        let rows = olds();
+        rows.len() == 1 && rows[0]["generation"] == 0 && rows[0]["holders"] == 1
+    };
+    assert!(wait_until(PATIENCE, listed), "only the download: {:?}", olds());
+    assert_eq!(download.read_to_end().0.len(), large.len());
+    assert!(wait_until(PATIENCE, || olds().is_empty()), "{:?}", olds());
+    tunnel.send("still here");
+    assert_eq!(tunnel.read_exact(10).expect("the tunnel is open"), b"still here");
 }
 
 #[test]
@@ -301,6 +356,42 @@ fn a_stop_does_not_wait_for_a_reload_that_hangs() {
 }
 
 #[test]
+fn signals_and_callers_are_served_while_a_reload_hangs() {
+    let mut site = start("server.tag = \"one\"");
+    let hanging = "touch @DIR@/begun; while [ ! -e @DIR@/go ]; do sleep 0.05; done";
+    site.write(&format!("server.tag = \"two\"\ninclude_shell \"{hanging}\""));
+    site.server.signal(Signal::USR1);
+    let path = |name: &str| site.server.directory().join(name);
+    assert!(wait_until(PATIENCE, || path("begun").exists()), "the command does not run");
+    site.server.signal(Signal::HUP);
+    site.server.await_log("logs were opened again");
+    site.server.signal(Signal::USR2);
+    site.server.await_log("requests on");
+    let socket = lighty_server::control::socket_beside(&path("lighty.pid"));
+    let status = call(&socket, "GET", "/status", &serde_json::json!({})).expect("a status");
+    assert_eq!(status["generation"], 0);
+    assert_eq!(site.tag(), "one");
+    lighty_testkit::server::write_file(&path("go"), "");
+    site.server.await_log("reloaded: generation 1");
+    assert_eq!(site.tag(), "two");
+    std::fs::remove_file(path("go")).expect("removed");
+    site.server.signal(Signal::USR1);
+    site.server.stop();
+}
+
+/// A pipe without a writer would hang.
+#[test]
+fn pipe_in_place_of_a_file_is_refused() {
+    let site = start("server.tag = \"one\"");
+    let pipe = site.server.directory().join("pipe.conf");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let output = site.refuse("server.tag = \"two\"\ninclude \"@DIR@/pipe.conf\"");
+    assert!(output.contains("pipe.conf"), "{output}");
+    assert_eq!(site.tag(), "one");
+}
+
+#[test]
 fn the_database_of_webdav_stays_private_when_webdav_goes() {
     let webdav = "webdav.activate = \"enable\"\nwebdav.sqlite-db-name = \"@DIR@/root/dav.db\"";
     let site = start(webdav);
@@ -336,12 +427,12 @@ fn commands_that_took_a_log_leave_no_zombies() {
 fn all_that_is_in_the_way_is_named_at_once() {
     let site = start("server.tag = \"one\"");
     let output = site.refuse(
-        "server.tag = \"two\"\nserver.max-worker := 3\n\
+        "server.tag = \"two\"\nserver.username = \"nobody\"\n\
          server.document-root := \"/nonexistent\"\nserver.errorlog = \"@DIR@/none/e.log\"\n\
          accesslog.filename = \"@DIR@/none/a.log\"\nwebdav.sqlite-db-name = \"@DIR@/none/d\"",
     );
     for name in
-        ["server.max-worker", "/nonexistent", "none/e.log", "none/a.log", "webdav.sqlite-db-name"]
+        ["server.username", "/nonexistent", "none/e.log", "none/a.log", "webdav.sqlite-db-name"]
     {
         assert!(output.contains(name), "{name}: {output}");
     }

@@ -1,0 +1,86 @@
+//! Counters of workers that have ended, so that sums over all workers never decrease.
+
+use super::{ListenerReport, Pace, Report};
+use crate::machine::metrics::history::{HISTORY_S, merged};
+
+impl Report {
+    /// Index of the report that stands for all workers that have ended.
+    const ENDED: usize = usize::MAX;
+
+    /// True for the report that stands for all workers that have ended. It follows the others.
+    pub fn is_of_ended(&self) -> bool {
+        self.worker == Self::ENDED
+    }
+
+    /// Creates the report of no ended worker.
+    pub(super) fn of_ended() -> Self {
+        Self { worker: Self::ENDED, ..Self::default() }
+    }
+
+    /// Adds the counters of a worker that has ended. Its connections have ended, too.
+    pub(super) fn absorb(&mut self, other: Report) {
+        self.requests += other.requests;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.cpu_us += other.cpu_us;
+        self.pace = Pace::default();
+        for (name, value) in other.figures {
+            match self.figures.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += value,
+                None => self.figures.push((name, value)),
+            }
+        }
+        for (own, other) in self.durations.iter_mut().zip(other.durations) {
+            for (key, durations) in other {
+                match own.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, sum)) => sum.merge(&durations),
+                    None => own.push((key, durations)),
+                }
+            }
+        }
+        for (key, some) in other.exemplars {
+            match self.exemplars.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, own)) => own.merge(&some),
+                None => self.exemplars.push((key, some)),
+            }
+        }
+        if self.hosts.len() < other.hosts.len() {
+            self.hosts.resize(other.hosts.len(), Default::default());
+        }
+        self.hosts.iter_mut().zip(&other.hosts).for_each(|(own, other)| own.add(other));
+        for ListenerReport { name, accepted, .. } in other.listeners {
+            match self.listeners.iter_mut().find(|one| one.name == name) {
+                Some(own) => own.accepted += accepted,
+                None => self.listeners.push(ListenerReport { name, accepted, open: 0 }),
+            }
+        }
+        self.history = merged([&*self.history, &*other.history]);
+        let surplus = self.history.len().saturating_sub(HISTORY_S);
+        self.history.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::histogram::Histogram;
+
+    #[test]
+    fn counters_of_ended_workers_add_up() {
+        let listener = |accepted, open| ListenerReport { name: "a".to_owned(), accepted, open };
+        let worker = |requests| Report {
+            requests,
+            figures: vec![("n".to_owned(), requests)],
+            durations: [vec![(7, Histogram::default())], Vec::new(), Vec::new()],
+            listeners: vec![listener(requests, 1)],
+            ..Report::default()
+        };
+        let mut ended = Report::of_ended();
+        ended.absorb(worker(2));
+        ended.absorb(worker(3));
+        assert!(ended.is_of_ended() && !worker(1).is_of_ended());
+        assert_eq!((ended.requests, &ended.figures[..]), (5, &[("n".to_owned(), 5)][..]));
+        assert_eq!(ended.durations[0].len(), 1);
+        assert_eq!(ended.listeners, [listener(5, 0)]);
+    }
+}

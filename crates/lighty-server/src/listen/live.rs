@@ -1,8 +1,8 @@
 //! Tracks live listeners. When the last one dies the process exits, so that its supervisor restarts
 //! it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -14,8 +14,8 @@ pub struct LiveListeners(Arc<LiveState>);
 struct LiveState {
     ears: AtomicUsize,
     deaf: Notify,
-    /// Index of a lost worker plus one; 0: none.
-    lost: AtomicUsize,
+    /// Indexes of lost workers.
+    lost: Mutex<Vec<usize>>,
     loss: Notify,
 }
 
@@ -31,14 +31,19 @@ impl LiveListeners {
 
     /// Reports that a worker ended without an order to stop.
     pub fn lose(&self, worker: usize) {
-        self.0.lost.store(worker + 1, Ordering::Release);
+        self.0.lost.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
         self.0.loss.notify_one();
     }
 
     /// Resolves with the index of a lost worker.
     pub async fn loses(&self) -> usize {
-        self.0.loss.notified().await;
-        self.0.lost.load(Ordering::Acquire).saturating_sub(1)
+        loop {
+            let lost = self.0.lost.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match lost {
+                Some(worker) => return worker,
+                None => self.0.loss.notified().await,
+            }
+        }
     }
 
     /// Resolves when the last listener is gone. A worker that replaces another one may have opened

@@ -429,10 +429,11 @@ fn a_worker_that_panics_is_replaced_and_the_others_keep_their_connections() {
 #[test]
 fn the_only_worker_is_replaced_as_well() {
     let mut server = Drilled::start("worker=2", "server.max-worker = 1\n");
-    server.signal("-HUP");
     let restarts = |log: &str| log.matches("another one takes its place").count();
-    // The second panic is that of the first successor.
-    server.wait_for("two successors", |log| restarts(log) == 2);
+    for count in 1..=2 {
+        server.signal("-HUP");
+        server.wait_for("a successor", |log| restarts(log) == count);
+    }
     assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
     server.signal("-INT");
     assert_eq!(server.end(), Some(0), "the stop is orderly: {}", server.log());
@@ -442,6 +443,13 @@ fn the_only_worker_is_replaced_as_well() {
 #[test]
 fn workers_that_panic_again_and_again_end_the_process() {
     let mut server = Drilled::start("worker=100", "server.max-worker = 2\n");
+    // Each signal costs both workers, and the third one is too much.
+    for count in [2, 4] {
+        server.signal("-HUP");
+        server.wait_for("successors", |log| {
+            log.matches("another one takes its place").count() == count
+        });
+    }
     server.signal("-HUP");
     assert_eq!(server.end(), Some(3));
     let log = server.log();

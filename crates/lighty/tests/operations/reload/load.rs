@@ -49,7 +49,8 @@ fn lines(echo: &Echo, quiet: &Echo, port: &Port, turn: usize) -> String {
          server.max-write-idle = 30000\n\
          server.max-request-size = {}\n\
          $HTTP[\"url\"] =~ \"^/p\" {{\n  proxy-core.protocol = \"http\"\n  \
-         proxy-core.upgrade = \"enable\"\n  proxy-core.backends = ( \"{}\" )\n  \
+         proxy-core.upgrade = \"enable\"\n  proxy-core.max-pool-size = 4096\n  \
+         proxy-core.backends = ( \"{}\" )\n  \
          proxy-core.weights = ( \"{}\" => {} )\n}}\n",
         1000 + turn,
         echo.address,

@@ -16,8 +16,9 @@ pub enum OrderError {
     Protocol(Error),
     /// The authority's problems with the proofs that it refused, by name.
     Proofs(Vec<(String, Problem)>),
-    /// The same, of proofs that the operator publishes: these are the records.
-    Standing(Vec<(String, Problem)>, Vec<String>),
+    /// The authority refused the order for this reason; the operator publishes its proofs, these
+    /// records.
+    Standing(Box<OrderError>, Vec<String>),
     /// The authority does not offer this kind of proof.
     NotOffered(&'static str),
     /// The authority violates the protocol.
@@ -48,10 +49,15 @@ impl fmt::Display for OrderError {
             Self::Proofs(reasons) if reasons.is_empty() => {
                 f.write_str("the authority has refused the order")
             }
-            Self::Proofs(reasons) => write_reasons(f, reasons),
-            Self::Standing(reasons, records) => {
-                write_reasons(f, reasons)?;
-                write!(f, "; it looks for these records: {}", one_line(&records.join(", ")))
+            Self::Proofs(reasons) => {
+                let mut separator = "";
+                reasons.iter().try_for_each(|(name, problem)| {
+                    write!(f, "{}{name}: ", std::mem::replace(&mut separator, "; "))?;
+                    write_problem(f, problem)
+                })
+            }
+            Self::Standing(why, records) => {
+                write!(f, "{why}; it looks for these records: {}", records.join(", "))
             }
             Self::NotOffered(kind) => write!(f, "the authority does not offer {kind}"),
             Self::Malformed(what) => f.write_str(what),
@@ -76,14 +82,6 @@ impl From<Error> for OrderError {
     fn from(error: Error) -> Self {
         Self::Protocol(error)
     }
-}
-
-fn write_reasons(f: &mut fmt::Formatter<'_>, reasons: &[(String, Problem)]) -> fmt::Result {
-    let mut separator = "";
-    reasons.iter().try_for_each(|(name, problem)| {
-        write!(f, "{}{name}: ", std::mem::replace(&mut separator, "; "))?;
-        write_problem(f, problem)
-    })
 }
 
 fn write_problem(f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {

@@ -275,13 +275,15 @@ impl Orders<'_> {
                 done = at;
             }
         }
-        match insist!(order.poll_ready(&VALIDATION))? {
-            OrderStatus::Invalid if !records.is_empty() => {
-                Err(OrderError::Standing(refused(order).await, records))
-            }
-            OrderStatus::Invalid => Err(OrderError::Proofs(refused(order).await)),
-            _ => Ok(()),
-        }
+        let ready = match insist!(order.poll_ready(&VALIDATION)) {
+            Ok(OrderStatus::Invalid) => Err(OrderError::Proofs(refused(order).await)),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        ready.map_err(|why| match records.is_empty() {
+            true => why,
+            false => OrderError::Standing(Box::new(why), records),
+        })
     }
 }
 

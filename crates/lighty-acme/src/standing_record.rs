@@ -26,7 +26,9 @@ pub(crate) fn issuer_name(body: &[u8]) -> Option<String> {
 pub(crate) fn record(host: &str, is_wildcard: bool, issuer: Option<&str>, account: &str) -> String {
     let issuer = issuer.unwrap_or("DOMAIN-OF-THE-AUTHORITY");
     let policy = if is_wildcard { "; policy=wildcard" } else { "" };
-    format!("{LABEL}.{host}. TXT \"{issuer}; accounturi={account}{policy}\"")
+    let record = format!("{LABEL}.{host}. TXT \"{issuer}; accounturi={account}{policy}\"");
+    // The authority has chosen parts of it, which must not forge a line of a log.
+    record.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

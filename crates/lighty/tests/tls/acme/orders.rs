@@ -194,11 +194,12 @@ fn a_record_that_stays_proves_control_for_every_order() {
     let value = values.find(|value| value.ends_with("policy=wildcard")).expect("a record");
     assert!(value.starts_with("pebble.letsencrypt.org; accounturi=https://127.0.0.1:"), "{value}");
     set_record(&pebble, "_validation-persist.a.test.", value);
-    for signed in 1..=2 {
-        write_file(&server.directory().join("store/renew/_.a.test"), "");
-        assert!(wait_until(PATIENCE, || pebble.signed() == signed), "{}", server.log());
-    }
+    let renew = || write_file(&server.directory().join("store/renew/_.a.test"), "");
+    renew();
     get(&mut await_served(&pebble, &server, "x.a.test"), "x.a.test");
+    // The next order needs nothing new.
+    renew();
+    assert!(wait_until(PATIENCE, || pebble.signed() == 2), "{}", server.log());
 }
 
 #[test]

@@ -22,6 +22,15 @@ pub enum Verb {
         /// The readiness URL says 503.
         on: bool,
     },
+    /// Closes a route for a while, or opens it again.
+    Maintenance {
+        /// The route's name.
+        route: String,
+        /// Close it.
+        on: bool,
+        /// File with the page of its requests.
+        page: Option<PathBuf>,
+    },
     /// POST to a path without arguments, such as `/reload`.
     Change(&'static str),
     /// Let a new process take the server's place.
@@ -59,6 +68,9 @@ pub enum CtlError {
     /// The server refused it, or did not reply.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The page cannot be read.
+    #[error("{path}: {1}", path = .0.display())]
+    Page(PathBuf, std::io::Error),
     /// The server is not ready, for these reasons.
     #[error("not ready: {0}")]
     NotReady(String),
@@ -81,11 +93,24 @@ pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
         Verb::Query(path) => call(socket, "GET", path, &Value::Null)?,
         Verb::CheckReady => check_ready(call(socket, "GET", "/status", &Value::Null)?)?,
         Verb::DrainSelf { on } => call(socket, "POST", "/drain-self", &json!({ "on": on }))?,
+        Verb::Maintenance { route, on, page } => {
+            call(socket, "POST", "/routes/maintenance", &closing(route, *on, page.as_deref())?)?
+        }
         Verb::Change(path) => call(socket, "POST", path, &json!({}))?,
         Verb::Upgrade { binary } => call(socket, "POST", "/upgrade", &json!({ "binary": binary }))?,
         Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
         Verb::Backend(verb) => change_backend(socket, verb)?,
     })
+}
+
+/// The body of a request that closes or opens a route. The page is read here, with the rights of
+/// the caller.
+fn closing(route: &str, on: bool, page: Option<&Path>) -> Result<Value, CtlError> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|error| CtlError::Page(path.to_owned(), error))
+    };
+    let page = page.map(read).transpose()?;
+    Ok(json!({ "route": route, "on": on, "page": page }))
 }
 
 fn check_ready(status: Value) -> Result<Value, CtlError> {
@@ -177,6 +202,7 @@ const ORDER: &[&str] = &[
     "uptime_s",
     "ready",
     "not_ready",
+    "closed_routes",
     "generation",
     "last_reload_succeeded",
     "old_generations",

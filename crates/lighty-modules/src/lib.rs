@@ -30,6 +30,7 @@ pub mod magnet;
 #[cfg(not(feature = "scripts"))]
 #[path = "magnet/absent.rs"]
 pub mod magnet;
+pub mod maintenance;
 pub mod redirect;
 pub mod rewrite;
 pub mod secdownload;

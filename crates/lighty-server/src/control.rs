@@ -2,13 +2,14 @@
 //!
 //! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
 //! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
-//! responses, `backends` changes the use of backends, `drain_self` ends readiness, `client` is the
-//! other end.
+//! responses, `backends` changes the use of backends, `drain_self` ends readiness, `maintenance`
+//! closes routes, `client` is the other end.
 
 mod backends;
 pub mod client;
 mod drain_self;
 mod fault;
+mod maintenance;
 mod message;
 mod route;
 mod views;
@@ -36,6 +37,9 @@ pub use route::{ROUTES, Route};
 use crate::reload::{Plan, Refusal, Reloader};
 use crate::report::config_figures::ConfigFigures;
 use crate::succession::UpgradeFault;
+
+/// Maximum bytes of a request's body in the error log.
+const NOTED_BYTES_MAX: usize = 200;
 
 /// State that requests read and change, also while a reload is under way.
 pub(crate) struct ControlledServer {
@@ -132,6 +136,12 @@ async fn begin(
             let message = drain_self::change(&server.readiness(), &request.body)?;
             ControlWork::Respond(done(message))
         }
+        Verb::Change(Change::Maintenance) => {
+            let plan = server.plan();
+            let closed = plan.shared.states.of("mod_maintenance");
+            let message = maintenance::change(&closed, &plan.config, &request.body)?;
+            ControlWork::Respond(done(&message))
+        }
         Verb::Change(Change::Backend(change)) => {
             let changed = backends::change(&server.upstreams, change, &request.body)?;
             ControlWork::Respond(message::response(Status::OK, &changed))
@@ -143,7 +153,9 @@ async fn begin(
 
 /// Writes a change into the error log, with its author.
 fn note(server: &ControlledServer, request: &ControlRequest, caller: CallerProcess) {
-    let body = String::from_utf8_lossy(&request.body);
+    // A page would fill the log.
+    let shown = &request.body[..request.body.len().min(NOTED_BYTES_MAX)];
+    let body = String::from_utf8_lossy(shown);
     let CallerProcess { uid, pid } = caller;
     let text = format!("control: {} {} by user {uid}, process {pid}", request.path, body.trim());
     server.log.line(Level::Notice, Clock::start().unix_s(), &text, About::default());

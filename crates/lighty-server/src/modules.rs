@@ -40,6 +40,7 @@ use lighty_modules::{
     health::Health,
     https::Https,
     indexfile::IndexFile,
+    maintenance::Maintenance,
     redirect::Redirect,
     rewrite::Rewrite,
     secdownload::Secdownload,
@@ -120,6 +121,7 @@ modules! {
     "mod_extforward", Extforward, Set, |_| Extforward;
     // Before redirections: a probe speaks plain HTTP and follows none.
     "mod_health", Health, Set, |with| Health::new(with.state());
+    "mod_maintenance", Maintenance, Set, |with| Maintenance::new(with.state());
     "mod_https", Https, Always, |_| Https;
     // Before redirections, which browsers do not follow in a preflight, and before authentication.
     "mod_cors", Cors, Set, |_| Cors;
@@ -173,7 +175,8 @@ modules! {
 }
 
 /// Modules, and directives of others that need them.
-const WORKS_FOR: &[(&str, &str)] = &[("mod_status", "tracing.metrics-collector")];
+const WORKS_FOR: &[(&str, &str)] =
+    &[("mod_status", "tracing.metrics-collector"), ("mod_maintenance", "status.route")];
 
 /// Returns the names of the modules in this build, whatever `server.modules` names.
 pub fn names() -> Vec<&'static str> {

@@ -33,6 +33,7 @@ const NAMES: &[&str] = &[
     "indexfile",
     "io",
     "magnet",
+    "maintenance",
     "proxy",
     "redirect",
     "rewrite",

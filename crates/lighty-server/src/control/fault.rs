@@ -25,6 +25,8 @@ pub(crate) enum ControlFault {
     Body(String),
     #[error("no backend is named {0}")]
     NoBackend(String),
+    #[error("status.route names no route {route}; the routes are: {known}")]
+    NoRoute { route: String, known: String },
     #[error("several upstreams have a backend {backend}: name one of {upstreams}")]
     Ambiguous { backend: String, upstreams: String },
     #[error("a weight is 0 to {max}")]
@@ -54,7 +56,7 @@ impl ControlFault {
             Self::MediaType => Status::UNSUPPORTED_MEDIA_TYPE,
             Self::RelativeBinary => Status::BAD_REQUEST,
             Self::Origin | Self::ForeignBinary => Status::FORBIDDEN,
-            Self::Path(_) | Self::NoBackend(_) => Status::NOT_FOUND,
+            Self::Path(_) | Self::NoBackend(_) | Self::NoRoute { .. } => Status::NOT_FOUND,
             Self::Ambiguous { .. } | Self::Reload(_) | Self::Upgrade(_) => Status::CONFLICT,
             Self::Stopping | Self::Busy => Status::SERVICE_UNAVAILABLE,
         }

@@ -42,6 +42,7 @@ pub(super) enum Change {
     ReopenLogs,
     Stop,
     DrainSelf,
+    Maintenance,
     Backend(BackendChange),
 }
 
@@ -82,6 +83,11 @@ pub const ROUTES: &[Route] = &[
         "/drain-self",
         "with {\"on\": true} health.ready-url says 503; nothing else changes",
         Change::DrainSelf,
+    ),
+    change(
+        "/routes/maintenance",
+        "with {\"route\": NAME, \"on\": true, \"page\": HTML} requests of a route get 503",
+        Change::Maintenance,
     ),
     backend("/backends/ready", "use a backend as configured", BackendChange::Ready),
     backend("/backends/drain", "send a backend no new requests", BackendChange::Drain),

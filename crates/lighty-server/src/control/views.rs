@@ -2,6 +2,7 @@
 
 use lighty_core::machine::status_board::{ConnectionReport, Report, ReportParts};
 use lighty_io::clock::Clock;
+use lighty_modules::maintenance::ClosedRoutes;
 use serde::Serialize;
 
 use super::ControlledServer;
@@ -23,6 +24,8 @@ pub(super) struct Status {
     ready: bool,
     /// Reasons why it does not.
     not_ready: Vec<&'static str>,
+    /// Routes that are closed for maintenance.
+    closed_routes: Vec<String>,
     /// 0 for the configuration of the start; one more for each reload.
     generation: u64,
     last_reload_succeeded: bool,
@@ -116,6 +119,7 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         uptime_s: Clock::start().unix_s() - plan.shared.started_s,
         ready: not_ready.is_empty(),
         not_ready,
+        closed_routes: plan.shared.states.of::<ClosedRoutes>("mod_maintenance").closed(),
         generation: plan.number,
         last_reload_succeeded: server.figures.has_succeeded(),
         old_generations: old_generations(server, &reports),

@@ -64,10 +64,15 @@ pub(crate) enum Ctl {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
-    /// Send a backend no new requests and no health checks
+    /// Send a backend no new requests and no health checks; or close a route, with on and off
     Maintenance {
         #[command(flatten)]
         named: NamedBackend,
+        /// The name is that of a route (status.route): its requests get 503, or no longer
+        switch: Option<Switch>,
+        /// Page of the route's requests, in HTML
+        #[arg(long, value_name = "FILE", requires = "switch")]
+        page: Option<PathBuf>,
         /// Wait until no request is under way at it, at most so many seconds
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
@@ -129,7 +134,14 @@ impl Ctl {
             Self::Stop { now } => Verb::Stop { now: *now },
             Self::Ready(named) => named.verb("/backends/ready", None, None),
             Self::Drain { named, wait } => named.verb("/backends/drain", None, *wait),
-            Self::Maintenance { named, wait } => named.verb("/backends/maintenance", None, *wait),
+            Self::Maintenance { named, switch: None, wait, .. } => {
+                named.verb("/backends/maintenance", None, *wait)
+            }
+            Self::Maintenance { named, switch: Some(switch), page, .. } => Verb::Maintenance {
+                route: named.backend.clone(),
+                on: *switch == Switch::On,
+                page: page.clone(),
+            },
             Self::Weight { named, weight } => named.verb("/backends/weight", *weight, None),
         }
     }

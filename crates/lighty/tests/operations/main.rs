@@ -16,6 +16,7 @@ mod hosts;
 mod lifecycle;
 mod load;
 mod logs;
+mod maintenance;
 mod manual;
 mod metrics;
 mod mptcp;

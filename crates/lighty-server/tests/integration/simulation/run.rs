@@ -108,6 +108,8 @@ async fn live(sim: &Rc<Sim>, log: &LogHandle) {
 pub(crate) fn start(sim: &Rc<Sim>, log: &LogHandle, connections_max: usize) -> Rc<Simulated> {
     let config = site::config(sim, 0);
     let log = Log::new(log.clone(), Level::Debug, false);
+    // A seed that fails is explained by all of its lines.
+    log.limit_repeats(0);
     let mut observers: Vec<Rc<dyn Module>> = vec![Rc::new(Observer(Rc::clone(sim)))];
     if let Some(bug) = sim.bug {
         observers.push(Rc::new(Saboteur(bug)));

@@ -1,8 +1,10 @@
-//! The generated half of the manual: the directive reference and the tables of refused input, of
-//! limits and of differences from lighttpd. All are generated from the code's own tables, so they
-//! always match the server.
+//! The generated half of the manual: the directive reference, as pages and as lighty.conf(5), and
+//! the tables of refused input, of limits and of differences from lighttpd. All are generated from
+//! the code's own tables, so they always match the server.
 
+pub mod conf_page;
 pub mod differences;
+pub mod roff;
 mod tables;
 
 use std::collections::BTreeMap;

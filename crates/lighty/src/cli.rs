@@ -26,7 +26,7 @@ pub(crate) use fastcgi::{ProgramSite, Spawn, StopWith};
 #[cfg(feature = "scripts")]
 pub(crate) use scripts::{ScriptCommand, ScriptRun};
 #[cfg(feature = "tools")]
-pub(crate) use tools::{Document, LoadArguments, LoadCommand, Timing, Tool, Top, TopView};
+pub(crate) use tools::{Document, LoadArguments, LoadCommand, ManPage, Timing, Tool, Top, TopView};
 
 /// The lighty web server.
 #[derive(Parser, Clone, Debug)]

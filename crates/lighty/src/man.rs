@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
+use lighty_admin::manual::roff::escape;
 
 use crate::cli::Cli;
 
@@ -40,7 +41,16 @@ fn subcommand(command: &Command, before: &str, out: &mut dyn Write) -> io::Resul
     }
     let inner = command.get_subcommands().filter(|sub| sub.get_name() != "help");
     for sub in inner {
-        writeln!(out, ".TP\n\\fB{}\\fR\n{}", sub.get_name(), escape(&about(sub)))?;
+        writeln!(out, ".TP\n\\fB{}\\fR\n{}", escape(sub.get_name()), escape(&about(sub)))?;
+        // Options that all of them have are above.
+        let own = |arg: &&Arg| !is_help(arg) && !arg.is_global_set();
+        if sub.get_arguments().any(|arg| own(&arg)) {
+            writeln!(out, ".RS")?;
+            for arg in sub.get_arguments().filter(own) {
+                writeln!(out, ".TP\n{}\n{}", usage(arg), escape(&arg_help(arg)))?;
+            }
+            writeln!(out, ".RE")?;
+        }
     }
     Ok(())
 }
@@ -76,12 +86,6 @@ fn usage(arg: &Arg) -> String {
     format!("{}{value}", names.join(", "))
 }
 
-/// Escapes a text for roff.
-fn escape(text: &str) -> String {
-    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
-    if text.starts_with('.') { format!("\\&{text}") } else { text }
-}
-
 const ENDING: &str = r#".SH SIGNALS
 .TP
 \fBINT\fR
@@ -112,7 +116,7 @@ the command line is wrong
 .SH FILES
 .TP
 \fI/etc/lighty/lighty.conf\fR
-where the packages put the configuration; lighty itself has no default
+where the packages put the configuration, see \fBlighty.conf\fR(5); lighty itself has no default
 .SH EXAMPLES
 .TP
 \fBlighty serve /srv/www \-\-listen :8080\fR
@@ -121,5 +125,5 @@ serve a directory without a configuration
 \fBlighty \-tt \-f /etc/lighty/lighty.conf\fR
 check a configuration and what it names
 .SH SEE ALSO
-\fBlighttpd\fR(8), \fBspawn\-fcgi\fR(1), \fBsystemd.socket\fR(5)
+\fBlighty.conf\fR(5), \fBlighttpd\fR(8), \fBspawn\-fcgi\fR(1), \fBsystemd.socket\fR(5)
 "#;

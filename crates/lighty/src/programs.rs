@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
+use lighty_admin::manual::conf_page;
 use lighty_programs::app::{self, ApplicationLimits, ApplicationSocket};
 use lighty_programs::load::{self, Expected, LoadTestOptions, LoadUrl, RecordedRun, Tally, Until};
 #[cfg(feature = "scripts")]
@@ -20,8 +21,8 @@ use lighty_programs::{spawn_fcgi as spawner, stat_accel as accel};
 #[cfg(feature = "scripts")]
 use crate::cli::ScriptLimits;
 use crate::cli::{
-    Cli, Command, Document, LoadArguments, LoadCommand, ProgramSite, Spawn, StopWith, Timing, Tool,
-    Top, TopView,
+    Cli, Command, Document, LoadArguments, LoadCommand, ManPage, ProgramSite, Spawn, StopWith,
+    Timing, Tool, Top, TopView,
 };
 use crate::failure::CommandFailure;
 use crate::{http_load, man, table};
@@ -103,7 +104,11 @@ pub(crate) fn run(tool: &Tool) -> Result<(), CommandFailure> {
 
 fn generate(what: &Document) -> Result<(), CommandFailure> {
     match what {
-        Document::Man => man::render(&mut std::io::stdout())?,
+        Document::Man { page: ManPage::Program } => man::render(&mut std::io::stdout())?,
+        Document::Man { page: ManPage::Configuration } => {
+            let page = conf_page::page(&table::of_build(), env!("CARGO_PKG_VERSION"));
+            io::stdout().write_all(page.as_bytes())?;
+        }
         Document::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
         }

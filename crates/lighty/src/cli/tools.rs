@@ -231,8 +231,12 @@ pub(crate) enum TopView {
 /// Documents made from the command line's and the directives' own descriptions.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Document {
-    /// The manual page lighty(8), to standard output
-    Man,
+    /// A manual page, to standard output
+    Man {
+        /// Page
+        #[arg(value_enum, default_value_t = ManPage::Program)]
+        page: ManPage,
+    },
     /// A completion script, to standard output
     Completions {
         /// The shell
@@ -243,6 +247,17 @@ pub(crate) enum Document {
         /// The directory: docs/manual in the source tree
         dir: PathBuf,
     },
+}
+
+/// A manual page.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum ManPage {
+    /// lighty(8), the command line
+    #[value(name = "lighty")]
+    Program,
+    /// lighty.conf(5), the configuration
+    #[value(name = "lighty.conf")]
+    Configuration,
 }
 
 /// The shortest accepted run, or response time.

@@ -45,7 +45,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-fn lighty(arguments: &[&str], input: &str) -> Output {
+pub(crate) fn lighty(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
         .args(arguments)
         .current_dir(source_tree())
@@ -237,6 +237,8 @@ fn the_man_page_and_completions_are_generated() {
     let man = lighty(&["generate", "man"], "");
     let man = String::from_utf8(man.stdout).expect("UTF-8");
     assert!(man.contains(".TH lighty") && man.contains("explain"), "{man}");
+    // Options of the second level, too.
+    assert!(man.contains("\\-\\-upstream"), "{man}");
     for shell in ["bash", "zsh", "fish"] {
         let script = lighty(&["generate", "completions", shell], "");
         assert!(String::from_utf8_lossy(&script.stdout).contains("explain"), "{shell}");

@@ -2,7 +2,8 @@
 # A binary that needs no library and no other file: target/dist-static/lighty. Runs it in an empty
 # directory as the root of the file system, where the kernel lets this user make one.
 # dist-static.sh [PROFILE]: of another profile of cargo than release. docs/manual/start.md has the
-# list of things that such a binary cannot do.
+# list of things that such a binary cannot do. With LIGHTY_STATIC_TARGET, such as
+# x86_64-unknown-linux-musl, it is linked with the C library of that target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
@@ -11,7 +12,13 @@ directory=$profile
 [ "$profile" != dev ] || directory=debug
 # The libraries are the same objects as in other builds: this says how the program is linked. Cargo
 # puts it where the usual binary is, which the next cargo build puts back.
-cargo rustc --locked --profile "$profile" -p lighty --bin lighty -- -C target-feature=+crt-static
+target=()
+if [ -n "${LIGHTY_STATIC_TARGET:-}" ]; then
+    target=(--target "$LIGHTY_STATIC_TARGET")
+    directory=$LIGHTY_STATIC_TARGET/$directory
+fi
+cargo rustc --locked --profile "$profile" -p lighty --bin lighty ${target[@]+"${target[@]}"} \
+    -- -C target-feature=+crt-static
 static=target/dist-static
 rm -rf "$static"
 install -D -s -m 755 "$CARGO_TARGET_DIR/$directory/lighty" "$static/lighty"

@@ -1,5 +1,5 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test check soak lint bench fuzz dist dist-static small docs
+.PHONY: run test check soak lint bench fuzz dist dist-static packages small docs
 
 run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
@@ -30,6 +30,9 @@ dist:           ## an archive of the release binary, man page, completions and m
 
 dist-static:    ## target/dist-static/lighty: a binary that needs no library and no other file
 	scripts/dist-static.sh
+
+packages:       ## deb, rpm, static archive, container image, bill of materials: target/packages
+	scripts/packages.sh
 
 small:          ## a binary with few features and little size; F=brotli,dns adds some (see docs/decisions/0034)
 	scripts/small.sh $(F)

@@ -56,6 +56,14 @@ backend strace strace
 backend openssl openssl
 # A collector of metrics, and its checker.
 backend promtool prometheus
+# The packages: their formats and what checks them, the units, the manual pages.
+backend dpkg-deb dpkg
+backend rpmbuild rpm
+backend readelf binutils
+backend lintian lintian
+backend systemd-analyze systemd
+backend shellcheck shellcheck
+backend groff groff-base
 # Files of users.
 backend htpasswd apache2-utils
 # Clients that change files.

@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup, binary};
@@ -25,9 +27,17 @@ fn exec_form(begin: &str) -> Vec<String> {
     serde_json::from_str(list).expect("JSON")
 }
 
+/// Pid file of the image's server, by which its health check finds it.
+const PID_FILE: &str = "/run/lighty/lighty.pid";
+
+/// Time limit of a health check.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
+
 /// The image's configuration at a port and a directory of the test.
 fn image() -> Setup {
     let text = packaging("container.conf");
+    assert!(text.contains(PID_FILE));
+    let text = text.replace(PID_FILE, "@DIR@/lighty.pid");
     let own = ["server.document-root = \"/srv/www\"\n", "server.port = 8080\n"];
     let text = own.iter().fold(text, |text, line| {
         assert!(text.contains(line), "{line}");
@@ -36,20 +46,31 @@ fn image() -> Setup {
     lighty!().config(&text)
 }
 
-/// Runs the health check as a container would. Returns whether the server is healthy.
+/// Runs the health check as a container engine would, which ends it at its time limit. Returns
+/// whether the server is healthy.
 fn is_healthy(server: &Server) -> bool {
     let arguments = exec_form("HEALTHCHECK");
-    let url =
-        arguments.last().expect("a URL").replace("127.0.0.1:8080", &server.address().to_string());
     assert_eq!(arguments[0], "/usr/sbin/lighty");
+    let own = server.directory().join("lighty.pid");
+    let own = own.to_str().expect("UTF-8");
+    let arguments =
+        arguments[1..].iter().map(|word| if word == PID_FILE { own } else { word.as_str() });
     let lighty: PathBuf = binary(env!("CARGO_BIN_EXE_lighty"));
     let mut check = Command::new(lighty);
-    check
-        .args(&arguments[1..arguments.len() - 1])
-        .arg(url)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    check.status().expect("the check runs").success()
+    check.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut check = check.spawn().expect("the check runs");
+    let begun = Instant::now();
+    loop {
+        match check.try_wait().expect("a status") {
+            Some(status) => return status.success(),
+            None if begun.elapsed() < CHECK_LIMIT => sleep(Duration::from_millis(20)),
+            None => {
+                check.kill().expect("killed");
+                check.wait().expect("ended");
+                return false;
+            }
+        }
+    }
 }
 
 #[test]
@@ -59,6 +80,7 @@ fn health_check_follows_the_server() {
     assert_eq!(server.get("/nothing").status, 404);
     assert!(is_healthy(&server), "an empty site is healthy");
     // The access log is standard output: requests are in it, checks are not.
+    assert_eq!(server.get("/lighty-health").status, 301);
     server.await_log("GET /nothing");
     assert!(!server.log().contains("GET /lighty-health"), "{}", server.log());
     server.signal(Signal::STOP);
@@ -91,7 +113,7 @@ fn commands_of_the_image_are_commands_of_lighty() {
     assert_eq!(arguments, ["-f", "/etc/lighty/lighty.conf"]);
     let dockerfile = packaging("Dockerfile");
     assert!(dockerfile.contains("COPY packaging/container.conf /etc/lighty/lighty.conf\n"));
-    assert!(dockerfile.contains("\nUSER lighty\n"), "the server is not root");
+    assert!(dockerfile.contains("\nUSER 65532:65532\n"), "the server is not root");
     // LuaJIT is built by make, which the image of Rust lacks.
     let build_stage = dockerfile.split("\nFROM ").nth(1).expect("a stage");
     assert!(build_stage.contains("--no-install-recommends make"), "{build_stage}");

@@ -1,5 +1,5 @@
 //! Operator's interfaces: command line, configuration check, logs, metrics, tracing, reload, load
-//! generator, manual.
+//! generator, manual, packages.
 
 mod background;
 mod browser;
@@ -21,6 +21,7 @@ mod manual;
 mod metrics;
 mod mptcp;
 mod other_servers;
+mod packages;
 mod recipes;
 mod reload;
 mod rotation;

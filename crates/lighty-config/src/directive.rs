@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::context::CompileCtx;
+use crate::need::{Need, NeedKind};
 use crate::reject::Reject;
 use crate::suggest::nearest;
 use crate::value::Value;
@@ -118,6 +119,8 @@ pub struct Directive<S> {
     pub exact: bool,
     /// See [`Directive::skips_unknown`].
     pub skips_unknown: bool,
+    /// See [`Directive::needs`].
+    pub needs: Vec<Need>,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -214,6 +217,7 @@ impl<S: 'static> Directive<S> {
             for_handshakes: false,
             exact: false,
             skips_unknown: false,
+            needs: Vec::new(),
             compile: Arc::new(compile),
         }
     }
@@ -317,6 +321,19 @@ impl<S> Directive<S> {
     #[must_use]
     pub fn for_handshakes(mut self) -> Self {
         self.for_handshakes = true;
+        self
+    }
+
+    /// Declares the use of the files, programs or addresses that the value names.
+    #[must_use]
+    pub fn needs(self, kind: NeedKind) -> Self {
+        self.needs_at("", kind)
+    }
+
+    /// The same for the texts of one key within the value.
+    #[must_use]
+    pub fn needs_at(mut self, key: &'static str, kind: NeedKind) -> Self {
+        self.needs.push(Need { key, kind });
         self
     }
 

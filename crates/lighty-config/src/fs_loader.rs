@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -87,6 +88,7 @@ impl Running {
     /// Starts a command. Holds the lock meanwhile, so that a stopping process finds every command
     /// that has started.
     fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+        HAS_RUN.store(true, Ordering::Relaxed);
         let mut groups = groups();
         let Some(groups) = groups.as_mut() else {
             return Err(io::Error::other("the server is stopping"));
@@ -104,6 +106,14 @@ impl Drop for Running {
             groups.retain(|group| *group != self.0);
         }
     }
+}
+
+/// True once a command was started.
+static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if this process has started a command of `include_shell`.
+pub fn has_run_commands() -> bool {
+    HAS_RUN.load(Ordering::Relaxed)
 }
 
 /// Kills the commands of `include_shell` that are still running, and prevents further ones. For a

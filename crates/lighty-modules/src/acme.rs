@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lighty_acme::{CertificateSpecError, ChallengeKind, Issuer, Store, public_host, public_name};
 use lighty_config::{
-    CompileCtx, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string, parse_strings,
+    CompileCtx, Kind, NeedKind, Pairs, Reject, Scope, Value, parse_map, parse_string, parse_strings,
 };
 use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
@@ -176,6 +176,7 @@ fn names() -> Vec<Directive> {
             own(s).is_active = on;
             s.module_mut::<TlsSettings>().is_managed = on;
         })
+        .needs(NeedKind::Addresses)
         .default("disable")
         .doc(
             "Obtains and renews the certificate automatically (ACME). In `$HTTP[\"host\"] == \
@@ -197,6 +198,7 @@ fn names() -> Vec<Directive> {
         )
         .example("acme.names = ( \"example.org\", \"www.example.org\" )"),
         Directive::string("acme.store", |s, path| own(s).store = path)
+            .needs(NeedKind::Written)
             .scope(Scope::Server)
             .default(STORE)
             .doc(
@@ -270,9 +272,11 @@ fn authorities() -> Vec<Directive> {
             )
             .example("acme.eab-kid = \"kid-1\""),
         text("acme.eab-hmac-file", |own| &mut own.eab_hmac_file)
+            .needs(NeedKind::Read)
             .doc("File of the key of `acme.eab-kid`, in base64 as authorities show it.")
             .example("acme.eab-hmac-file = \"/etc/lighty/eab.key\""),
         text("acme.ca-file", |own| &mut own.ca_file)
+            .needs(NeedKind::Read)
             .default_prose("the authorities that the system trusts")
             .doc("File of the authorities that vouch for the issuers' own servers, in PEM.")
             .example("acme.ca-file = \"/etc/lighty/private-ca.pem\""),
@@ -294,6 +298,7 @@ fn proofs() -> Vec<Directive> {
         Directive::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {
             own(s).dns_hook = Some(Arc::clone(hook)).filter(|hook| !hook.is_empty());
         })
+        .needs(NeedKind::ProgramOrAddress)
         .default_prose("none")
         .doc(
             "Program or service that sets and removes TXT records in DNS. A program is called with \
@@ -316,6 +321,7 @@ fn on_demand() -> Vec<Directive> {
         Directive::parsed("acme.on-demand-ask", Kind::String, parse_ask, |s, url: &Arc<str>| {
             own(s).on_demand_ask = Some(Arc::clone(url)).filter(|url| !url.is_empty());
         })
+        .needs(NeedKind::Addresses)
         .default("")
         .doc(
             "URL of a service that decides whether a name gets a certificate on demand, when the \

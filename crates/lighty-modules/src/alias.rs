@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
+use lighty_config::{CompileCtx, Directive, Kind, NeedKind, Pairs, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 
@@ -39,6 +39,7 @@ impl Module for Alias {
             Directive::parsed("alias.url", Kind::Map, parse_aliases, |s: &mut Settings, list| {
                 s.module_mut::<Aliases>().list = list.clone();
             })
+            .needs(NeedKind::Served)
             .module("mod_alias")
             .default("()")
             .since("1.4")

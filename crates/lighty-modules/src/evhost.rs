@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_string};
+use lighty_config::{CompileCtx, Directive, Kind, NeedKind, Reject, Value, parse_string};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::host;
@@ -55,6 +55,7 @@ impl Module for Evhost {
                     s.module_mut::<EvhostSettings>().pattern = Arc::clone(pattern);
                 }
             })
+            .needs(NeedKind::Served)
             .module("mod_evhost")
             .default("")
             .since("1.4")

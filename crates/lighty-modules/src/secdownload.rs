@@ -8,7 +8,7 @@ mod mac;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::Directive;
+use lighty_config::{Directive, NeedKind};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
 use lighty_http::Status;
@@ -140,6 +140,7 @@ fn places() -> Vec<Directive<Settings>> {
             )
             .example("secdownload.secret = \"a long and random text\""),
         row(Directive::string("secdownload.document-root", |s, v| own(s).document_root = v))
+            .needs(NeedKind::Served)
             .default("")
             .doc("Directory of the files that links lead to; best outside of every document root.")
             .example("secdownload.document-root = \"/srv/downloads/\""),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
+use lighty_config::{CompileCtx, Directive, Kind, NeedKind, Pairs, Reject, Value, parse_map};
 use lighty_core::exchange::request_state::KeptSettings;
 use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
@@ -121,6 +121,7 @@ impl Module for Setenv {
                 )
                 .example("setenv.set-response-header = ( \"Cache-Control\" => \"no-store\" )"),
             row("setenv.add-environment", parse_variables, |s, v| s.add_environment = v)
+                .needs(NeedKind::Nothing)
                 .doc(
                     "Variables for backends and scripts, which get them under CGI's names: `my-var` \
                      is `MY_VAR`. Where one is set already, the value is added behind it after a \
@@ -128,6 +129,7 @@ impl Module for Setenv {
                 )
                 .example("setenv.add-environment = ( \"TRAC_ENV\" => \"/srv/trac\" )"),
             row("setenv.set-environment", parse_variables, |s, v| s.set_environment = v)
+                .needs(NeedKind::Nothing)
                 .doc("Like `setenv.add-environment`, replacing earlier values.")
                 .example("setenv.set-environment = ( \"RAILS_ENV\" => \"production\" )"),
         ]

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::Directive;
+use lighty_config::{Directive, NeedKind};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::host;
@@ -53,6 +53,7 @@ impl Module for SimpleVhost {
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             text("simple-vhost.server-root", |s, v| s.server_root = v)
+                .needs(NeedKind::Served)
                 .doc(
                     "Directory with one subdirectory for each host, named like the host without \
                      its port. Empty: off. Hosts without a subdirectory use the one of \
@@ -64,6 +65,7 @@ impl Module for SimpleVhost {
                 .doc("Host whose directory is used for hosts without a directory.")
                 .example("simple-vhost.default-host = \"www.example.org\""),
             text("simple-vhost.document-root", |s, v| s.document_root = v)
+                .needs(NeedKind::Nothing)
                 .doc("Directory of the site's files inside the host's directory.")
                 .example("simple-vhost.document-root = \"/htdocs/\""),
             Directive::int("simple-vhost.debug", 0..=1, |s: &mut Settings, v| {

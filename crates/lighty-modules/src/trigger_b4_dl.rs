@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_config::{
-    BytePattern, CompileCtx, Directive, Kind, Reject, Undecided, Value, parse_string,
+    BytePattern, CompileCtx, Directive, Kind, NeedKind, Reject, Undecided, Value, parse_string,
 };
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
@@ -197,6 +197,7 @@ fn place(name: &'static str, kind: Kind, example: &'static str) -> Directive<Set
         Ok(())
     };
     Directive::parsed(name, kind, parse, |_: &mut Settings, ()| {})
+        .needs(NeedKind::Nothing)
         .default_prose("none")
         .doc(
             "Read for the sake of lighttpd's configurations, and without effect, as a note says: \

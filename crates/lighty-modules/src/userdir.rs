@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{Directive, Strings};
+use lighty_config::{Directive, NeedKind, Strings};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_io::process::privileges::home_of;
@@ -77,6 +77,7 @@ impl Module for Userdir {
         }
         vec![
             row(Directive::string("userdir.path", |s, v| own(s).path = Some(v)))
+                .needs(NeedKind::Homes)
                 .default_prose("not set")
                 .doc(
                     "Directory in a user's home that `/~user/` leads to, usually `public_html`. \
@@ -88,6 +89,7 @@ impl Module for Userdir {
                 .doc("Serves user directories if `userdir.path` is set.")
                 .example("userdir.active = \"disable\""),
             row(Directive::string("userdir.basepath", |s, v| own(s).basepath = v))
+                .needs(NeedKind::Served)
                 .default("")
                 .doc(
                     "Directory that holds the homes, each named as its user, in lower case where \

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, Reject, Span, Value, parse_choice, parse_int_clamped};
+use lighty_config::{
+    CompileCtx, Kind, NeedKind, Reject, Span, Value, parse_choice, parse_int_clamped,
+};
 use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
@@ -55,6 +57,7 @@ pub(super) fn rows() -> Vec<Directive> {
 fn destinations() -> Vec<Directive> {
     vec![
         Directive::string("accesslog.filename", |s, name| of(s).filename = name)
+            .needs(NeedKind::Log)
             .default("")
             .since("1.4")
             .doc(

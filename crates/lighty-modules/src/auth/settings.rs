@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind as ValueKind, Reject, Value, parse_int_clamped};
+use lighty_config::{
+    CompileCtx, Directive, Kind as ValueKind, NeedKind, Reject, Value, parse_int_clamped,
+};
 use lighty_core::{Settings, module_settings};
 
 use super::require::{self, Rule};
@@ -132,16 +134,19 @@ fn rules() -> Vec<Directive<Settings>> {
 fn files() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::string("auth.backend.plain.userfile", |s, v| own(s).plain_users = v))
+            .needs(NeedKind::Read)
             .default("")
             .doc("File with lines of `name:password`, in plain text; best readable for few.")
             .example("auth.backend.plain.userfile = \"/etc/lighty/users\""),
         row(Directive::string("auth.backend.plain.groupfile", |s, v| own(s).plain_groups = v))
+            .needs(NeedKind::Read)
             .default("")
             .doc("File with lines of `group: name name`, for `group=` of `auth.require`.")
             .example("auth.backend.plain.groupfile = \"/etc/lighty/groups\""),
         row(Directive::string("auth.backend.htpasswd.userfile", |s, v| {
             own(s).htpasswd_users = v;
         }))
+        .needs(NeedKind::Read)
         .default("")
         .doc(
             "File made by Apache's `htpasswd`: bcrypt (`-B`, to be preferred), SHA-crypt (`-2`, \
@@ -153,6 +158,7 @@ fn files() -> Vec<Directive<Settings>> {
         row(Directive::string("auth.backend.htdigest.userfile", |s, v| {
             own(s).htdigest_users = v;
         }))
+        .needs(NeedKind::Read)
         .default("")
         .doc(
             "File made by Apache's `htdigest`: lines of `name:realm:sum`. The sum of name, realm \

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Strings, Value, parse_map};
+use lighty_config::{
+    CompileCtx, Directive, Kind, NeedKind, Pairs, Reject, Scope, Strings, Value, parse_map,
+};
 use lighty_core::pipeline::physical::Physical;
 use lighty_core::pipeline::sendfile::directories;
 use lighty_core::{Settings, module_settings};
@@ -102,6 +104,7 @@ pub(super) fn rows() -> Vec<Directive<Settings>> {
 fn programs() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::map("cgi.assign", |s, v| own(s).assign = v))
+            .needs(NeedKind::Program)
             .default("()")
             .since("1.4")
             .doc(
@@ -201,6 +204,7 @@ fn responses() -> Vec<Directive<Settings>> {
             |value, _: &CompileCtx| directories(value),
             |s: &mut Settings, list| own(s).x_sendfile_docroot = Arc::clone(list),
         ))
+        .needs(NeedKind::Served)
         .default("()")
         .since("1.4")
         .doc(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, Reject, Value, parse_string, parse_strings};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Value, parse_string, parse_strings};
 use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
@@ -271,6 +271,7 @@ fn caches() -> Vec<Directive> {
                 own(s).cache_dir = dir.clone();
             },
         )
+        .needs(NeedKind::Written)
         .default("")
         .since("1.4")
         .alias("compress.cache-dir")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_strings,
+    CompileCtx, Directive, Kind, NeedKind, Pairs, Reject, Scope, Value, parse_map, parse_strings,
 };
 use lighty_core::{Settings, module_settings};
 
@@ -73,6 +73,9 @@ fn scripts(
     })
     .module("mod_magnet")
     .default("()")
+    .needs(NeedKind::Read)
+    // `lighty.http` reaches every port of this machine.
+    .needs(NeedKind::Addresses)
 }
 
 /// Parses names and sizes in KB.
@@ -179,6 +182,7 @@ fn reach() -> Vec<Directive<Settings>> {
         Directive::map("magnet.backends", |s: &mut Settings, pairs| {
             s.module_mut::<MagnetSettings>().backends = pairs;
         })
+        .needs(NeedKind::Addresses)
         .module("mod_magnet")
         .default("()")
         .since("lighty 0.1")
@@ -190,6 +194,7 @@ fn reach() -> Vec<Directive<Settings>> {
         Directive::strings("magnet.http-hosts", |s: &mut Settings, list| {
             s.module_mut::<MagnetSettings>().http_hosts = list;
         })
+        .needs(NeedKind::Addresses)
         .module("mod_magnet")
         .default("()")
         .since("lighty 0.1")
@@ -214,6 +219,7 @@ fn reach() -> Vec<Directive<Settings>> {
         Directive::bool("magnet.unsafe", |s: &mut Settings, on| {
             s.module_mut::<MagnetSettings>().unsafe_calls = on;
         })
+        .needs(NeedKind::Program)
         .module("mod_magnet")
         .scope(Scope::Server)
         .default("disable")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Scope, Strings};
+use lighty_config::{NeedKind, Scope, Strings};
 use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
@@ -145,6 +145,7 @@ fn page_limits() -> Vec<Directive> {
 fn command_limits() -> Vec<Directive> {
     vec![
         Directive::bool("ssi.exec", |s, on| own(s).exec = on)
+            .needs(NeedKind::Program)
             .default("disable")
             .since("1.4")
             .doc(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
+    CompileCtx, Directive, Kind, NeedKind, Pairs, Reject, Scope, Value, parse_map, parse_string,
     parse_strings,
 };
 use lighty_core::settings::cidr::Cidr;
@@ -207,6 +207,7 @@ fn export() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.collector", Kind::String, parse_url, |s, url| {
             collector(s).url = Arc::clone(url);
         })
+        .needs(NeedKind::Addresses)
         .scope(Scope::Server)
         .default("")
         .doc(

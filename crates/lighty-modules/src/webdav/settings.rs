@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, Reject, Value, parse_map};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Value, parse_map};
 use lighty_core::settings::Directive;
 use lighty_core::{Settings, module_settings};
 
@@ -66,6 +66,7 @@ pub(super) fn rows() -> Vec<Directive> {
 fn collections() -> Vec<Directive> {
     vec![
         Directive::bool("webdav.activate", |s, on| own(s).active = on)
+            .needs(NeedKind::WritesServed)
             .default("disable")
             .since("1.4")
             .doc(
@@ -89,6 +90,7 @@ fn collections() -> Vec<Directive> {
             )
             .example("webdav.overwrite = \"disable\""),
         Directive::string("webdav.sqlite-db-name", |s, path| own(s).database = path)
+            .needs(NeedKind::WrittenFile)
             .default("")
             .since("1.4")
             .doc(

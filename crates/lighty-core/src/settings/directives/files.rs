@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Kind, Reject, Scope, Setter, Value, parse_choice, parse_string, parse_switch,
+    CompileCtx, Kind, NeedKind, Reject, Scope, Setter, Value, parse_choice, parse_string,
+    parse_switch,
 };
 use lighty_http::mime::MimeAssign;
 use lighty_io::file::Follow;
@@ -36,6 +37,7 @@ fn places() -> Vec<Directive> {
         Directive::parsed("server.document-root", Kind::String, parse_root, |s, root| {
             s.core.document_root = Arc::clone(root);
         })
+        .needs(NeedKind::Served)
         .default("")
         .since("1.4")
         .doc(
@@ -77,6 +79,7 @@ fn places() -> Vec<Directive> {
 fn errors() -> Vec<Directive> {
     vec![
         Directive::string("server.errorfile-prefix", |s, v| s.core.errorfile_prefix = optional(v))
+            .needs(NeedKind::ReadPrefix)
             .default("")
             .since("1.4")
             .doc("Path prefix of error pages: the status and `.html` are appended to it.")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_string};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_string};
 use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
 
@@ -168,6 +168,7 @@ fn listener_details() -> Vec<Directive> {
 fn logs() -> Vec<Directive> {
     vec![
         Directive::string("server.errorlog", |s, v| s.server.errorlog = optional(v))
+            .needs(NeedKind::Log)
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -270,6 +271,7 @@ fn privileges() -> Vec<Directive> {
             .doc("Group to become; without it, the user's own.")
             .example("server.groupname = \"www-data\""),
         Directive::string("server.chroot", |s, v| s.server.chroot = optional(v))
+            .needs(NeedKind::Nothing)
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -279,6 +281,7 @@ fn privileges() -> Vec<Directive> {
             )
             .example("server.chroot = \"/srv/www\""),
         Directive::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
+            .needs(NeedKind::Removed)
             .scope(Scope::Server)
             .default("")
             .since("1.4")
@@ -444,6 +447,7 @@ fn engine_limits() -> Vec<Directive> {
             )
             .example("server.use-noatime = \"enable\""),
         Directive::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v)
+            .needs(NeedKind::Written)
             .scope(Scope::Server)
             .default("( \"/var/tmp\" )")
             .since("1.4")

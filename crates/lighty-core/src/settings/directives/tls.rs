@@ -4,7 +4,7 @@ mod conf_cmd;
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_string, parse_switch};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_string, parse_switch};
 use lighty_io::tls::Ciphers;
 
 use crate::settings::tls::{ClientAuthSettings, TlsSettings};
@@ -102,6 +102,7 @@ fn handshakes() -> Vec<Directive> {
         Directive::string("ssl.acme-tls-1", |s, path| {
             of(s).acme_tls_1 = Some(path).filter(|path| !path.is_empty());
         })
+        .needs(NeedKind::ReadDirectory)
         .default_prose("none")
         .doc(
             "Directory in which another program puts proofs for authorities (TLS-ALPN-01, RFC \
@@ -117,6 +118,7 @@ fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) ->
     Directive::strings(name, move |s, paths| {
         *all(of(s)) = paths.iter().filter(|path| !path.is_empty()).cloned().collect();
     })
+    .needs(NeedKind::Read)
 }
 
 fn certificates() -> Vec<Directive> {
@@ -153,6 +155,7 @@ fn certificates() -> Vec<Directive> {
         Directive::string("ssl.key-log-file", |s, path| {
             of(s).key_log_file = Some(path).filter(|path| !path.is_empty());
         })
+        .needs(NeedKind::Log)
         .scope(Scope::Server)
         .default_prose("none")
         .since("lighty 0.1")
@@ -163,6 +166,7 @@ fn certificates() -> Vec<Directive> {
         )
         .example("ssl.key-log-file = \"/root/tls-keys.log\""),
         Directive::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
+            .needs(NeedKind::Read)
             .scope(Scope::Server)
             .default_prose("none: keys of the process's own, a new one every 8 hours")
             .doc(
@@ -233,6 +237,7 @@ fn client_authorities() -> Vec<Directive> {
                 *set(auth(s)) = Some(Arc::clone(path)).filter(|path| !path.is_empty());
             },
         )
+        .needs(NeedKind::Read)
         .default_prose("none")
     };
     vec![
@@ -347,7 +352,8 @@ fn refused_switch(name: &'static str, example: &'static str) -> Directive {
 }
 
 fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) -> Directive {
-    Directive::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
+    let row = Directive::string(name, |_, _| {}).default_prose("none").doc(doc).example(example);
+    row.needs(NeedKind::Nothing)
 }
 
 /// Parses a cipher list; an empty one counts as unset, as in lighttpd.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    BytePattern, CompileCtx, Key, Kind, Reject, Spanned, Value, parse_bool, parse_string,
+    BytePattern, CompileCtx, Key, Kind, NeedKind, Reject, Spanned, Value, parse_bool, parse_string,
 };
 use lighty_core::Settings;
 use lighty_core::pipeline::sendfile::directories;
@@ -38,6 +38,7 @@ fn sent_files() -> Vec<Directive> {
             |value, _| directories(value),
             |s: &mut Settings, list| of(s).core.x_sendfile_docroot = Arc::clone(list),
         )
+        .needs(NeedKind::Served)
         .default("()")
         .since("lighty 0.1")
         .doc(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value};
+use lighty_config::{CompileCtx, Key, Kind, NeedKind, Reject, Spanned, Value};
 use lighty_core::Settings;
 use lighty_core::settings::Directive;
 
@@ -209,6 +209,8 @@ fn of_family(spec: &'static ServerFamily) -> Vec<Directive> {
                 of(s).family(family).servers = Arc::clone(list);
             },
         )
+        .needs_at("bin-path", NeedKind::Program)
+        .needs_at("x-sendfile-docroot", NeedKind::Served)
         .default("()")
         .doc(doc),
         Directive::parsed(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Kind, Reject, Value};
+use lighty_config::{Kind, NeedKind, Reject, Value};
 use lighty_core::Settings;
 use lighty_core::settings::Directive;
 use lighty_io::tls::{ClientOptions, PairFiles};
@@ -41,6 +41,7 @@ fn text(name: &'static str, set: fn(&mut TlsParts, Option<Arc<str>>)) -> Directi
 fn trust() -> Vec<Directive> {
     vec![
         text("proxy-core.tls-ca-file", |tls, path| tls.ca_file = path)
+            .needs(NeedKind::Read)
             .doc(
                 "PEM file of the authorities that may sign the certificates of backends with \
                  `https://`; also certificates of backends themselves, which are then trusted as \
@@ -78,6 +79,7 @@ fn trust() -> Vec<Directive> {
 fn own() -> Vec<Directive> {
     vec![
         text("proxy-core.tls-cert", |tls, path| tls.cert = path)
+            .needs(NeedKind::Read)
             .doc(
                 "PEM file of the certificate that is shown to backends that ask for one, with its \
                  chain behind it, and its key unless `proxy-core.tls-key` names it. Read again \
@@ -89,6 +91,7 @@ fn own() -> Vec<Directive> {
                  proxy-core.tls-cert = \"/etc/lighty/client.pem\"",
             ),
         text("proxy-core.tls-key", |tls, path| tls.key = path)
+            .needs(NeedKind::Read)
             .doc("PEM file of the key of `proxy-core.tls-cert`. Empty: it is in that file.")
             .example(
                 "proxy-core.tls-cert = \"/etc/lighty/client.pem\"\n\

@@ -52,6 +52,7 @@ pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
 
 use crate::clock::Clock;
+use crate::sandbox::note_refusal;
 use crate::threads::pool::{Lane, PoolLimits, ThreadPool};
 use crate::threads::{keep, panics};
 use counters::{WaitTimer as Timed, add};
@@ -223,6 +224,7 @@ impl FileEngine {
         let dir = self.cached_dir(root, FaultOp::Open, rel)?;
         let opened = resolve::open(dir.as_fd(), rel, self.how_cached(follow, noatime));
         let opened = self.note_cached(opened)?;
+        let opened = opened.inspect_err(|error| note_refusal(root.path(), rel, error));
         add(&self.0.counters.opens, 1);
         Some(opened.map(|opened| Rc::new(OpenFile::new(opened, dir.fs))))
     }
@@ -258,7 +260,8 @@ impl FileEngine {
         let _timed = Timed::start(&self.0.counters.open_wait_us);
         self.fault(FaultOp::Open, rel).await?;
         let dir = self.fresh_dir(root).await?;
-        match self.look_up(&dir, rel, self.how(follow, noatime), false).await? {
+        let found = self.look_up(&dir, rel, self.how(follow, noatime), false).await;
+        match found.inspect_err(|error| note_refusal(root.path(), rel, error))? {
             FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
             _ => Err(io::Error::other("file engine: not an open")),
         }
@@ -356,7 +359,8 @@ impl FileEngine {
     /// but not listed.
     pub async fn read_dir(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<ReadDir> {
         let dir = self.fresh_dir(root).await?;
-        ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await
+        let opened = ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await;
+        opened.inspect_err(|error| note_refusal(root.path(), rel, error))
     }
 
     /// Removes the file or link `rel` beneath the root.

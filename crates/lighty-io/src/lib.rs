@@ -41,6 +41,7 @@ pub mod lua_hook;
 pub mod lua_thread;
 pub mod pcre;
 pub mod process;
+pub mod sandbox;
 pub mod send;
 pub mod simulated;
 pub mod spool;

@@ -6,11 +6,13 @@
 pub mod blocking_actor;
 pub mod keep;
 pub(crate) mod lane;
+pub(crate) mod outside;
 pub mod panic_log;
 pub mod panics;
 pub mod pool;
 pub mod slice;
 
+use std::cell::Cell;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
@@ -47,7 +49,20 @@ pub fn start<T: Send + 'static>(
         Some(bytes) => builder.stack_size(bytes),
         None => builder,
     };
+    let is_restricted = IS_RESTRICTED.get();
+    let body = move || {
+        IS_RESTRICTED.set(is_restricted);
+        body()
+    };
     builder.spawn(body).map_err(|error| explain(&error))
+}
+
+thread_local!(static IS_RESTRICTED: Cell<bool> = const { Cell::new(false) });
+
+/// Marks the calling thread as restricted by the sandbox, as the threads are that it starts.
+/// Returns true if it was marked before.
+pub(crate) fn mark_restricted() -> bool {
+    IS_RESTRICTED.replace(true)
 }
 
 fn explain(error: &io::Error) -> io::Error {

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::task::{Context, Poll};
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::fs::OFlags;
 use tokio::io::Interest;
@@ -23,6 +24,7 @@ use super::EngineLimits;
 use super::flight::{FileJob, FileJobOutput, Flight, Id};
 use super::resolve::{self, How};
 use super::threads;
+use crate::sandbox;
 use crate::threads::pool::Lane;
 
 /// Maximum operations of one kind in flight per ring.
@@ -106,11 +108,13 @@ impl Ring {
         let lookups_max = limits.stat_threads_max.clamp(1, RING_ROOM_MAX);
         let reads_max = limits.read_threads_max.clamp(1, RING_ROOM_MAX);
         let entries = (lookups_max + reads_max) as u32 + CANCEL_PLACES;
-        let mut ring = build(entries).map_err(RingError::Setup)?;
-        try_out(&mut ring)?;
+        let (mut ring, is_disabled) = build(entries).map_err(RingError::Setup)?;
+        check_operations(&ring)?;
         // Bounded workers are the ones for files. Kernels before 5.15 have four per core.
         let _ =
             ring.submitter().register_iowq_max_workers(&mut [(lookups_max + reads_max) as u32, 0]);
+        sandbox::note_ring(is_disabled && restrict(&ring)?);
+        try_out(&mut ring)?;
         // SAFETY: the ring owns this descriptor and outlives the borrow.
         let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
         let readiness =
@@ -241,31 +245,56 @@ pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-fn build(entries: u32) -> io::Result<IoUring> {
+/// Returns a ring, and true if it is disabled until [`restrict`] enables it.
+fn build(entries: u32) -> io::Result<(IoUring, bool)> {
     let mut builder = IoUring::builder();
     builder.setup_clamp();
-    let mut quiet = builder.clone();
+    let mut disabled = builder.clone();
+    // A disabled ring accepts restrictions (5.10).
+    disabled.setup_r_disabled();
+    let mut quiet = disabled.clone();
     // Completions need not interrupt the running thread (5.19).
     quiet.setup_coop_taskrun();
-    match quiet.build(entries) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(entries),
-        built => built,
-    }
-}
-
-/// Tests the ring: it may lack operations, or entering it may be forbidden.
-fn try_out(ring: &mut IoUring) -> Result<(), RingError> {
-    let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(RingError::Register)?;
-    for (code, name) in [
-        (opcode::OpenAt2::CODE, "openat2"),
-        (opcode::Read::CODE, "read"),
-        (opcode::AsyncCancel::CODE, "cancel"),
-    ] {
-        if !probe.is_supported(code) {
-            return Err(RingError::Lacks(name));
+    for candidate in [&quiet, &disabled] {
+        match candidate.build(entries) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            built => return built.map(|ring| (ring, true)),
         }
     }
+    builder.build(entries).map(|ring| (ring, false))
+}
+
+/// Operations that the engine submits, with names for messages. The ring accepts no others.
+const OPERATIONS: [(u8, &str); 4] = [
+    (opcode::OpenAt2::CODE, "openat2"),
+    (opcode::Read::CODE, "read"),
+    (opcode::AsyncCancel::CODE, "cancel"),
+    (opcode::Nop::CODE, "do nothing"),
+];
+
+/// Checks that the ring has the engine's operations.
+fn check_operations(ring: &IoUring) -> Result<(), RingError> {
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(RingError::Register)?;
+    let lacks = OPERATIONS.iter().find(|(code, _)| !probe.is_supported(*code));
+    lacks.map_or(Ok(()), |(_, name)| Err(RingError::Lacks(name)))
+}
+
+/// Limits a disabled ring to the engine's operations, and enables it. Returns false if the kernel
+/// cannot limit it. Code that runs in the process could otherwise use a ring to evade the filter of
+/// system calls.
+fn restrict(ring: &IoUring) -> Result<bool, RingError> {
+    let operations = OPERATIONS.iter().map(|(code, _)| Restriction::sqe_op(*code));
+    let flags = Restriction::sqe_flags_allowed(squeue::Flags::ASYNC.bits());
+    let mut all: Vec<Restriction> = operations.chain([flags]).collect();
+    let submitter = ring.submitter();
+    let is_restricted = submitter.register_restrictions(&mut all).is_ok();
+    submitter.register_enable_rings().map_err(RingError::Register)?;
+    Ok(is_restricted)
+}
+
+/// Tests the ring: entering it may be forbidden.
+fn try_out(ring: &mut IoUring) -> Result<(), RingError> {
     let nop = opcode::Nop::new().build().user_data(NOBODY);
     // SAFETY: a no-operation points to no memory.
     let pushed = unsafe { ring.submission().push(&nop) };

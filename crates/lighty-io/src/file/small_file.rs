@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::sandbox;
+
 /// An open file.
 pub struct SmallFile {
     file: File,
@@ -55,7 +57,8 @@ impl SmallFile {
     /// # Errors
     /// Errors of the system; `InvalidInput` if it is not a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = opened.map_err(|error| sandbox::explained(path, error))?;
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));

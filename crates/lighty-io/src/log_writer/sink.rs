@@ -14,6 +14,7 @@ use super::journal::Journal;
 use super::rotation::{Rotation, RotationStep, Rotator, append_to};
 use super::syslog::Syslog;
 use crate::process::background;
+use crate::sandbox;
 use crate::threads;
 
 /// "Informational": severity of journal lines without a severity of their own, as in an access log.
@@ -180,7 +181,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     if is_fifo {
         return open_fifo(path);
     }
-    append_to(path)
+    append_to(path).map_err(|error| sandbox::explained_write(path, error))
 }
 
 /// Opens a named pipe. Without a reader, opening it for writing only would block. Opened for both

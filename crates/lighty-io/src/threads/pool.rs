@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::lane::LANES;
 use crate::process::memory;
 use crate::threads::panics;
-use crate::{simulated, threads};
+use crate::{sandbox, simulated, threads};
 
 pub use super::lane::Lane;
 
@@ -306,6 +306,7 @@ impl ThreadPool {
             _ => STACK_BYTES,
         };
         let work = move || {
+            sandbox::restrict_thread();
             if lane.computes() {
                 // Per thread on Linux. If refused, it keeps the normal priority.
                 let _ = rustix::process::nice(COMPUTE_NICENESS);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::threads;
+use crate::threads::outside;
 
 /// Time for which all threads may be busy before another one begins.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -74,7 +74,8 @@ impl<J: Send + 'static, R: Send + 'static> Starters<J, R> {
             return Ok(());
         }
         crew.idle.fetch_add(1, Ordering::SeqCst);
-        threads::start("starter", None, move || crew.work()).map(drop).inspect_err(|_| {
+        // A program has the restrictions of the thread that starts it.
+        outside::start("starter", move || crew.work()).inspect_err(|_| {
             self.crew.idle.fetch_sub(1, Ordering::SeqCst);
             self.crew.threads.fetch_sub(1, Ordering::SeqCst);
         })

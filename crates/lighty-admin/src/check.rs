@@ -18,6 +18,7 @@ use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
+use lighty_io::sandbox::{self, Layer};
 use lighty_io::send::NetworkBackend;
 use lighty_io::tls::{KeyLog, Materials};
 
@@ -84,6 +85,13 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.tls();
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
+    }
+    for path in server.sandbox_paths.iter() {
+        let path = path.strip_suffix(":rw").unwrap_or(path);
+        if let Err(error) = std::fs::metadata(format!("{chroot}{path}")) {
+            let text = format!("server.sandbox-paths = \"{path}\": {error}: it gets no rule");
+            check.warn(check.place("server.sandbox-paths"), text);
+        }
     }
     needed::look(&mut check, chroot, needed::Depth::Content);
     needed::look_closely(&mut check, chroot);
@@ -259,6 +267,11 @@ fn probe(choice: EngineChoice) -> io::Result<&'static str> {
     local.block_on(&runtime, async {
         FileEngine::start(choice, EngineLimits::default()).map(|engine| engine.report().name)
     })
+}
+
+/// Returns the layers of the sandbox that this machine has.
+pub fn sandbox_layers() -> Vec<Layer> {
+    sandbox::available()
 }
 
 /// Returns the network backends, each with true if it can run here.

@@ -206,6 +206,8 @@ const ORDER: &[&str] = &[
     "generation",
     "last_reload_succeeded",
     "old_generations",
+    "sandbox",
+    "layer",
     "hanging_workers",
     "workers",
     "worker",

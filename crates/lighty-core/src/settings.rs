@@ -200,6 +200,10 @@ pub struct ServerSettings {
     pub groupname: Option<Arc<str>>,
     /// `server.pid-file`: the file for the process id.
     pub pid_file: Option<Arc<str>>,
+    /// `server.sandbox`: the rights that the process gives up.
+    pub sandbox: SandboxMode,
+    /// `server.sandbox-paths`: further paths that stay accessible, some with `:rw` behind them.
+    pub sandbox_paths: lighty_config::Strings,
     /// `server.core-files`: a crash may leave a core dump.
     pub core_files: bool,
     /// `server.event-handler`: read for compatibility; events always come from epoll.
@@ -311,6 +315,8 @@ impl Default for ServerSettings {
             username: None,
             groupname: None,
             pid_file: None,
+            sandbox: SandboxMode::Auto,
+            sandbox_paths: Arc::from([]),
             core_files: false,
             event_handler: "linux-sysepoll".into(),
             network_backend: NetworkBackend::Auto,
@@ -347,6 +353,31 @@ impl Default for ServerSettings {
             odd_field_variables: false,
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),
         }
+    }
+}
+
+/// Use of the sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// The layers that the kernel and the configuration permit.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// All layers, for all threads; without one of them the server does not start.
+    Required,
+}
+
+impl SandboxMode {
+    /// All modes.
+    pub const ALL: [SandboxMode; 3] = [SandboxMode::Auto, SandboxMode::Off, SandboxMode::Required];
+
+    /// Their names in a configuration, in the same order.
+    pub const NAMES: &[&str] = &["auto", "off", "required"];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
     }
 }
 

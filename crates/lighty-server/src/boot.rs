@@ -57,6 +57,7 @@ use crate::reload::{self, Leftovers, Plan, Reloader};
 use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
+use crate::sandbox::{self, SandboxContext, SandboxOptions};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
@@ -93,6 +94,8 @@ pub struct Options {
     /// The configuration comes from a command line: messages name no directives, and the log has
     /// the URLs by which other machines reach listeners of every address.
     pub is_of_command_line: bool,
+    /// The process may be restricted as `server.sandbox` says; `None` if it has other tasks, too.
+    pub sandbox: Option<SandboxOptions>,
 }
 
 /// Starts the server and serves until it ends.
@@ -122,10 +125,11 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = network_urls(&options, &bound, &config);
     let was_root = privileges::is_root();
-    give_up_rights(&server)?;
+    confine(&config, &options, &bound)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().for_each(|text| say(Level::Warning, text));
+    sandbox::report(&say);
     warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
     if let Some(takeover) = &mut takeover {
@@ -485,6 +489,17 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
         Err(_) if !server.core_files => Ok(()),
         done => done.map_err(failed("server.core-files")),
     }
+}
+
+/// Gives up the initial privileges, and the rights that serving does not need if the caller permits
+/// it.
+fn confine(config: &Config<Settings>, options: &Options, bound: &[Bound]) -> Result<(), BootError> {
+    let was_root = privileges::is_root();
+    give_up_rights(&config.global().server)?;
+    let Some(options) = &options.sandbox else { return Ok(()) };
+    let listening = bound.iter().map(|bound| bound.address.clone()).collect();
+    let has_changed_user = was_root && !privileges::is_root();
+    sandbox::enter(config, &SandboxContext { options, listening, has_changed_user })
 }
 
 /// Creates the directory of managed certificates before privileges are dropped.

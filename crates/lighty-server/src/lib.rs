@@ -3,7 +3,8 @@
 //!
 //! Read in this order: `boot` (startup), `listen` (sockets, new connections, failing listeners),
 //! `worker` (one thread's state, its connections' timeouts and limits), `conn` (a connection's
-//! life), `tls` (certificates and policies), `report` (statistics), `reload`, `control` (the socket
+//! life), `tls` (certificates and policies), `sandbox` (rights that
+//! the process gives up), `report` (statistics), `reload`, `control` (the socket
 //! for operators), `modules` (the list of modules), `absent` (features that a build may lack),
 //! `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod listen;
 pub mod modules;
 pub mod reload;
 mod report;
+pub mod sandbox;
 pub mod simulated;
 mod succession;
 pub mod tls;

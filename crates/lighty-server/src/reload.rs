@@ -41,6 +41,7 @@ use crate::listen::opened::{CrewChange, NextListeners, OpenListeners, Preparatio
 use crate::listen::planned::PlannedListener;
 use crate::modules::{self, Shared, State};
 use crate::report::config_figures::ConfigFigures;
+use crate::sandbox;
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewMember, CrewReport};
 use crate::worker::restarts::{NoSuccessor, Restarts};
@@ -527,6 +528,7 @@ impl Opening {
         let (before, server) = (&present.config.global().server, &next.global().server);
         let wanted = listeners::wanted(&next, server);
         let wanted = wanted.map_err(|why| refusals.push(why.to_string())).ok();
+        refusals.extend(sandbox::refusals(&next));
         refusals.extend(missing_directories(&next));
         let files = open_files(&present, &next, &mut refusals);
         let crew = next_crew(&crew, before, server);

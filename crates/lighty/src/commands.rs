@@ -17,6 +17,7 @@ use lighty_config::{
 use lighty_core::Settings;
 use lighty_server::background::{self, DetachedSide};
 use lighty_server::control::client::CallError;
+use lighty_server::sandbox::SandboxOptions;
 use lighty_server::{boot, reload};
 
 #[cfg(feature = "acme")]
@@ -223,7 +224,12 @@ fn begin(
         .filter(|limit_s| *limit_s > 0)
         .map(|limit_s| Duration::from_secs(limit_s.into()));
     let is_of_command_line = matches!(cli.command, Some(Command::Serve(_) | Command::Proxy { .. }));
-    let options = boot::Options { loader, idle_timeout, is_of_command_line };
+    let starts_browser = matches!(&cli.command, Some(Command::Serve(serve)) if serve.open);
+    let sandbox = Some(SandboxOptions {
+        config_files: sources.iter().filter_map(|(_, source)| source.path.clone()).collect(),
+        starts_programs: starts_browser.then_some("--open starts a browser"),
+    });
+    let options = boot::Options { loader, idle_timeout, is_of_command_line, sandbox };
     boot::start(Arc::clone(&config), options).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));

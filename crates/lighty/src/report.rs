@@ -21,6 +21,10 @@ pub(crate) fn build_info() -> String {
     for (name, available) in lighty_admin::check::network_backends() {
         let _ = writeln!(text, "\t{} {name}", if available { '+' } else { '-' });
     }
+    text.push_str("\nSandbox:\n");
+    for layer in lighty_admin::check::sandbox_layers() {
+        let _ = writeln!(text, "\t{} {layer}", if layer.is_off() { '-' } else { '+' });
+    }
     text.push_str("\nFeatures:\n");
     for feature in [
         "HTTP/1.0 and HTTP/1.1",

@@ -1,6 +1,6 @@
 //! The core's rows of the directive table.
 //!
-//! `process`: directives of the process. `connections`: limits on connections and requests.
+//! `process`: directives of the process. `sandbox`: its rights. `connections`: limits on connections and requests.
 //! `http2`: limits of HTTP/2. `lifecycle`: stop, and restarts of workers. `files`: files, media
 //! types and validators. `bodies`: bodies between client and backend. `debug`: tracing switches.
 //! `error_log`: contents of the error log. `feature_flags`: `server.feature-flags`. `tls`:
@@ -17,6 +17,7 @@ mod http2;
 mod lifecycle;
 mod lighttpd;
 mod process;
+mod sandbox;
 mod tls;
 
 use lighty_config::Directive;
@@ -29,6 +30,7 @@ pub use lighttpd::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
 pub fn all() -> Vec<Directive<Settings>> {
     let mut rows = process::rows();
     rows.extend(error_log::rows());
+    rows.extend(sandbox::rows());
     rows.extend(connections::rows());
     rows.extend(http2::rows());
     rows.extend(lifecycle::rows());

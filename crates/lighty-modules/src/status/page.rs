@@ -6,6 +6,7 @@ use lighty_core::machine::status_board::{
     BackendPool, BackendReport, ConnState, ConnectionReport, Report,
 };
 use lighty_http::{date, html};
+use lighty_io::sandbox;
 
 use super::charts;
 use super::facts::Facts;
@@ -51,18 +52,27 @@ pub(super) fn config(facts: &Facts) -> String {
         (escaped(&format!("{name} ({why})")), escaped(&report.network_backend))
     });
     let (engine, backend) = engines.unwrap_or_default();
+    let sandbox = sandbox_lines();
     let modules = facts.input.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
     page += &format!(
         "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Server\">\
          <table>\n<tr><th>Version</th><td>lighty {}</td></tr>\n\
          <tr><th>Workers</th><td>{}</td></tr>\n<tr><th>File engine</th><td>{engine}</td></tr>\n\
-         <tr><th>Network backend</th><td>{backend}</td></tr>\n</table></div>\n\
+         <tr><th>Network backend</th><td>{backend}</td></tr>\n\
+         <tr><th>Sandbox</th><td>{sandbox}</td></tr>\n</table></div>\n\
          <h2>Modules, in the order in which they are asked</h2>\n<ol>{}</ol>\n",
         facts.version,
         facts.input.workers,
         modules.collect::<String>(),
     );
     page + "</main>\n</body>\n</html>\n"
+}
+
+/// The state of each layer of the sandbox, one per line.
+fn sandbox_lines() -> String {
+    let layers = sandbox::layers();
+    let lines: Vec<String> = layers.iter().map(|layer| escaped(&layer.to_string())).collect();
+    if lines.is_empty() { "off".to_owned() } else { lines.join("<br>") }
 }
 
 fn begin(title: &str, facts: &Facts) -> String {

@@ -2,6 +2,7 @@
 
 use lighty_core::machine::status_board::{ConnectionReport, Report, ReportParts};
 use lighty_io::clock::Clock;
+use lighty_io::sandbox::{self, Layer};
 use lighty_modules::maintenance::ClosedRoutes;
 use serde::Serialize;
 
@@ -31,9 +32,20 @@ pub(super) struct Status {
     last_reload_succeeded: bool,
     /// Earlier configurations that requests under way still use.
     old_generations: Vec<OldGenerationView>,
+    sandbox: Vec<LayerView>,
     workers: Vec<WorkerView>,
     /// Workers that gave no report within a second.
     hanging_workers: Vec<usize>,
+}
+
+/// A layer of the sandbox.
+#[derive(Serialize)]
+struct LayerView {
+    layer: &'static str,
+    /// `on`, `partly` or `off`.
+    state: &'static str,
+    /// Its extent, or the reason why it is off.
+    why: String,
 }
 
 #[derive(Serialize)]
@@ -123,6 +135,7 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         generation: plan.number,
         last_reload_succeeded: server.figures.has_succeeded(),
         old_generations: old_generations(server, &reports),
+        sandbox: sandbox::layers().iter().map(layer).collect(),
         workers: reports.iter().filter(|one| !one.is_of_ended()).map(worker).collect(),
         hanging_workers,
     }
@@ -140,6 +153,10 @@ fn old_generations(server: &ControlledServer, reports: &[Report]) -> Vec<OldGene
         holders: holders(*generation),
     })
     .collect()
+}
+
+fn layer(layer: &Layer) -> LayerView {
+    LayerView { layer: layer.name, state: layer.word(), why: layer.detail().to_owned() }
 }
 
 fn worker(report: &Report) -> WorkerView {

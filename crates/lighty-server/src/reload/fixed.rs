@@ -15,6 +15,8 @@ const OF_PROCESS: &[SettingRow] = &[
     ("server.groupname", |s| text(s.groupname.as_deref())),
     ("server.pid-file", |s| text(s.pid_file.as_deref())),
     ("server.max-fds", |s| s.max_fds.to_string()),
+    ("server.sandbox", |s| s.sandbox.name().to_owned()),
+    ("server.sandbox-paths", |s| format!("{:?}", s.sandbox_paths)),
     ("server.core-files", |s| s.core_files.to_string()),
     ("server.systemd-socket-activation", |s| s.systemd_socket_activation.to_string()),
 ];

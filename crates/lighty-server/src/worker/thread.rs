@@ -11,6 +11,7 @@ use lighty_core::machine::status_board::{ReportParts, StatusBoard};
 use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::sandbox;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads;
@@ -308,6 +309,8 @@ pub(crate) fn start(setup: &mut Setup, plan: Arc<Plan>) -> Result<Started, BootE
     let pool = ThreadPool::global().clone();
     let sender = Sender::start(machine.engine.clone(), pool, options)
         .map_err(|error| BootError::value("server.network-backend", &backend, &error))?;
+    // The file engine's ring and the contexts of a network backend exist now.
+    sandbox::restrict_thread();
     let proxy = WorkerProxy::new(Arc::clone(&setup.parts.upstreams));
     let generation = generation(&plan, &machine, &proxy);
     let worker = Rc::new(Worker::new(generation, sender, plan.shares.connections_max));

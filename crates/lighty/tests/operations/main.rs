@@ -25,6 +25,7 @@ mod packages;
 mod recipes;
 mod reload;
 mod rotation;
+mod sandbox;
 mod serve;
 mod status;
 mod telemetry;

@@ -6,6 +6,7 @@
 //! start nothing but the server.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -53,7 +54,8 @@ static SERVER_END: Mutex<Option<OwnedFd>> = Mutex::new(None);
 pub struct LaunchOrder<'a> {
     /// Variables besides those of the server: `LIGHTY_UPGRADE_…` and `LISTEN_…`.
     pub variables: Vec<(String, String)>,
-    /// Descriptors, each with its number in the new process, from 3 on.
+    /// Descriptors besides the standard streams, each with its number in the new process, from 3
+    /// on.
     pub descriptors: Vec<(BorrowedFd<'a>, RawFd)>,
 }
 
@@ -88,15 +90,18 @@ pub fn begin() -> io::Result<()> {
 /// # Errors
 /// There is no launcher (`NotFound`), it has ended, or the error of the start.
 pub fn launch(order: &LaunchOrder<'_>) -> io::Result<i32> {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let standard = [(stdin.as_fd(), 0), (stdout.as_fd(), 1), (stderr.as_fd(), 2)];
+    let descriptors: Vec<_> = standard.iter().chain(&order.descriptors).copied().collect();
     with_launcher(|socket| {
-        for part in order.descriptors.chunks(DESCRIPTORS_PER_MESSAGE) {
+        for part in descriptors.chunks(DESCRIPTORS_PER_MESSAGE) {
             let fds: Vec<_> = part.iter().map(|(fd, _)| *fd).collect();
             send(socket, &[DESCRIPTORS], &fds)?;
             reply(socket)?;
         }
         let mut message = vec![START];
-        message.extend((order.descriptors.len() as u32).to_ne_bytes());
-        order.descriptors.iter().for_each(|(_, number)| message.extend(number.to_ne_bytes()));
+        message.extend((descriptors.len() as u32).to_ne_bytes());
+        descriptors.iter().for_each(|(_, number)| message.extend(number.to_ne_bytes()));
         for (name, value) in &order.variables {
             message.extend(format!("{name}={value}\0").into_bytes());
         }
@@ -307,7 +312,7 @@ impl ParsedOrder {
         for _ in 0..u32::from_ne_bytes(*count) {
             let (number, after) = rest.split_first_chunk::<4>()?;
             let number = RawFd::from_ne_bytes(*number);
-            numbers.push(Some(number).filter(|number| (3..ABOVE).contains(number))?);
+            numbers.push(Some(number).filter(|number| (0..ABOVE).contains(number))?);
             rest = after;
         }
         let texts = rest.split(|byte| *byte == 0).filter(|text| !text.is_empty());
@@ -325,8 +330,8 @@ fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
     is_allowed.then(|| (owned(name), owned(value)))
 }
 
-/// Closes the server's descriptors and takes back its signal handlers: the launcher has the
-/// standard streams and its socket.
+/// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its socket
+/// alone: a caller that waits for the end of the server's output must not wait for the launcher.
 fn leave_server(socket: &OwnedFd) {
     // SAFETY: the name ends with a zero byte and outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };
@@ -334,6 +339,12 @@ fn leave_server(socket: &OwnedFd) {
         let action = if IGNORED.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: neither action runs code of ours.
         unsafe { libc::signal(signal, action) };
+    }
+    if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
+        for number in 0..=2 {
+            // SAFETY: the standard streams have no other owner that closes them.
+            unsafe { libc::dup2(nowhere.as_raw_fd(), number) };
+        }
     }
     let own = socket.as_raw_fd();
     let ranges = [(3, own.saturating_sub(1)), (own + 1, RawFd::MAX)];

@@ -7,6 +7,7 @@ pub(crate) mod limits;
 pub mod load;
 pub mod memory;
 pub mod memory_file;
+pub mod own_program;
 pub mod predecessor;
 pub mod privileges;
 pub mod program;

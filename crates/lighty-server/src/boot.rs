@@ -29,8 +29,8 @@ use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::capabilities;
 use lighty_io::process::control::{self, ControlSocket};
 use lighty_io::process::memory;
+use lighty_io::process::own_program::OwnProgram;
 use lighty_io::process::privileges::{self, Identity, PidFile};
-use lighty_io::process::spawn::successor::SuccessorProgram;
 use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
@@ -132,9 +132,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     sandbox::report(&say);
     warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
-    if let Some(takeover) = &mut takeover {
-        takeover.recall(&upstreams, &tls.tickets);
-    }
+    takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
@@ -235,7 +233,7 @@ pub struct Running {
 /// Everything by which others know this process.
 struct OwnProcess {
     /// The program, as it was started.
-    program: Option<SuccessorProgram>,
+    program: Option<OwnProgram>,
     manager: Supervision,
     control: Option<ControlSocket>,
     pid_file: Option<PidFile>,

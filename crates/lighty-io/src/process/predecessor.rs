@@ -1,7 +1,7 @@
 //! The server whose place this process takes: the new process's end of an upgrade.
 //!
 //! The old server starts the new one with a socket as its standard input and its own process id in
-//! `LIGHTY_PREDECESSOR`. Both are needed: a variable that was inherited by accident means nothing.
+//! `LIGHTY_UPGRADE_OF`. Both are needed: a variable that was inherited by accident means nothing.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SocketType};
+use rustix::process::Pid;
 
 use super::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame};
 
@@ -20,18 +21,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A second descriptor of the link, for [`is_beside_us`].
 static LINK: OnceLock<UnixStream> = OnceLock::new();
 
+/// The old server's process.
+static OLD: OnceLock<Pid> = OnceLock::new();
+
 /// The link to the old server.
 #[derive(Debug)]
 pub struct Predecessor {
     link: UnixStream,
 }
 
-/// True in a process that an old server has started to take its place. Looks at the environment
-/// only.
+/// True in a process that an old server has started to take its place.
 pub fn is_expected() -> bool {
-    let named = std::env::var(succession::VARIABLE).ok().and_then(|text| text.parse::<i32>().ok());
-    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-    named.is_some() && named == parent
+    expected().is_some()
+}
+
+/// The process that the environment names, if the socket on standard input is its own.
+fn expected() -> Option<Pid> {
+    let named = std::env::var(succession::VARIABLE).ok()?.parse().ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(io::stdin().as_fd()).ok()?.pid;
+    Pid::from_raw(named).filter(|named| *named == peer)
 }
 
 /// True as long as the old server runs beside this process: it drains, and may still hold paths
@@ -51,7 +59,7 @@ pub fn listens_on(path: &Path) -> bool {
     let Ok(connected) = UnixStream::connect(path) else { return false };
     // A connection has the identity of the process that called `listen`.
     let owner = rustix::net::sockopt::socket_peercred(&connected).ok().map(|peer| peer.pid);
-    owner.is_some() && owner == rustix::process::getppid()
+    owner.is_some() && owner == OLD.get().copied()
 }
 
 impl Predecessor {
@@ -61,9 +69,7 @@ impl Predecessor {
     /// # Errors
     /// EMFILE; standard input is no such socket.
     pub fn take() -> io::Result<Option<Self>> {
-        if !is_expected() || LINK.get().is_some() {
-            return Ok(None);
-        }
+        let Some(old) = expected().filter(|_| LINK.get().is_none()) else { return Ok(None) };
         let stdin = io::stdin();
         if rustix::net::sockopt::socket_type(stdin.as_fd())? != SocketType::STREAM {
             return Err(io::Error::other("standard input is no socket of the old server"));
@@ -71,7 +77,7 @@ impl Predecessor {
         let link = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
         let null = std::fs::OpenOptions::new().read(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
-        let _ = LINK.set(link.try_clone()?);
+        let _ = (LINK.set(link.try_clone()?), OLD.set(old));
         Self::over(link).map(Some)
     }
 

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 /// The environment variable that names the process before this one.
-pub(crate) const VARIABLE: &str = "LIGHTY_PREDECESSOR";
+pub(crate) const VARIABLE: &str = "LIGHTY_UPGRADE_OF";
 
 /// Maximum bytes of a frame's text.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;

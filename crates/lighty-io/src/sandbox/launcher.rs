@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -21,6 +20,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::{Pid, Signal, WaitOptions};
+
+use crate::process::capabilities::AmbientCapabilities;
+use crate::process::own_program::OwnProgram;
+use crate::process::service_manager::LEFT_OUT;
 
 /// Beginnings of the names of variables that an order may set.
 const VARIABLES: &[&str] = &["LIGHTY_UPGRADE_", "LISTEN_"];
@@ -54,8 +57,8 @@ static SERVER_END: Mutex<Option<OwnedFd>> = Mutex::new(None);
 pub struct LaunchOrder<'a> {
     /// Variables besides those of the server: `LIGHTY_UPGRADE_…` and `LISTEN_…`.
     pub variables: Vec<(String, String)>,
-    /// Descriptors besides the standard streams, each with its number in the new process, from 3
-    /// on.
+    /// Descriptors besides the standard streams, or in their place, each with its number in the new
+    /// process.
     pub descriptors: Vec<(BorrowedFd<'a>, RawFd)>,
 }
 
@@ -64,15 +67,10 @@ pub struct LaunchOrder<'a> {
 /// # Errors
 /// The program's path is unknown, or no process can be created.
 pub fn begin() -> io::Result<()> {
-    let mut arguments = std::env::args_os();
-    let called = arguments.next().map(PathBuf::from).filter(|path| path.components().count() > 1);
-    let program = match called {
-        Some(path) => std::path::absolute(path)?,
-        None => std::env::current_exe()?,
-    };
+    let program = OwnProgram::of_this_process()?;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (ours, theirs) = pair?;
-    let launcher = Launcher { program, arguments: arguments.collect(), started: Vec::new() };
+    let launcher = Launcher { program, started: Vec::new() };
     // SAFETY: the child runs only the code below, and this thread is the only one that runs.
     match unsafe { libc::fork() } {
         0 => launcher.serve(theirs),
@@ -82,6 +80,11 @@ pub fn begin() -> io::Result<()> {
         }
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// True if there is a launcher.
+pub fn is_there() -> bool {
+    SERVER_END.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
 /// Starts the program anew, outside the sandbox. Returns its process id; it is no child of this
@@ -179,8 +182,7 @@ fn receive(
 
 /// The launcher, in its process.
 struct Launcher {
-    program: PathBuf,
-    arguments: Vec<OsString>,
+    program: OwnProgram,
     started: Vec<i32>,
 }
 
@@ -261,8 +263,14 @@ impl Launcher {
         // Out of the way of the final numbers.
         let moved: io::Result<Vec<OwnedFd>> = fds.iter().map(above).collect();
         let pairs: Vec<(OwnedFd, RawFd)> = moved?.into_iter().zip(order.numbers).collect();
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).envs(order.variables);
+        let mut command = Command::new(&self.program.path);
+        command.arg0(&self.program.name).args(&self.program.args);
+        for name in LEFT_OUT {
+            command.env_remove(name);
+        }
+        command.envs(order.variables);
+        // The ambient set belongs to this thread, and passes through `exec`.
+        let _ambient = AmbientCapabilities::raise();
         // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
         unsafe {
             command.pre_exec(move || {
@@ -330,8 +338,8 @@ fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
     is_allowed.then(|| (owned(name), owned(value)))
 }
 
-/// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its socket
-/// alone: a caller that waits for the end of the server's output must not wait for the launcher.
+/// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its
+/// socket alone: a caller that waits for the end of the server's output must not wait for the launcher.
 fn leave_server(socket: &OwnedFd) {
     // SAFETY: the name ends with a zero byte and outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };

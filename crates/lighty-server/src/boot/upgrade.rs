@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use lighty_core::log::Level;
 use lighty_io::process::control::Caller;
+use lighty_io::process::own_program::OwnProgram;
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_io::process::spawn::Exit;
-use lighty_io::process::spawn::successor::{self, Successor, SuccessorProgram};
+use lighty_io::process::spawn::successor::{self, Successor};
 use tokio::time::timeout;
 
 use super::callers::{Beside, Main, next_caller, serve_beside_a_reload};
@@ -132,10 +133,9 @@ async fn prepare(
     if std::process::id() == 1 {
         return Err(UpgradeFault::Container);
     }
-    let mut program = main.own.program.clone().ok_or(UpgradeFault::NoFile)?;
-    program.path = binary.unwrap_or(program.path);
-    let name = program.path.display().to_string();
-    let started = Successor::start(&program);
+    let program = main.own.program.as_ref().ok_or(UpgradeFault::NoFile)?;
+    let name = binary.as_ref().unwrap_or(&program.path).display().to_string();
+    let started = Successor::start(program, binary.as_deref());
     let mut child =
         Unready(Some(started.map_err(|error| UpgradeFault::NotStarted { program: name, error })?));
     let limit_s = main.reloader.upgrade_timeout_s();
@@ -256,6 +256,6 @@ async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
 }
 
 /// The program of this process, as it was started.
-pub(super) fn own_program() -> Option<SuccessorProgram> {
-    SuccessorProgram::of_this_process().ok()
+pub(super) fn own_program() -> Option<OwnProgram> {
+    OwnProgram::of_this_process().ok()
 }

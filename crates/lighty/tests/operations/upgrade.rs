@@ -26,6 +26,11 @@ fn site() -> Setup {
     lighty!().file("a", "x").config("server.pid-file = \"@DIR@/lighty.pid\"")
 }
 
+/// A server that may start any program.
+fn unrestricted() -> Setup {
+    site().config("server.sandbox = \"off\"")
+}
+
 /// A server whose place others take; the last one is ended with it.
 struct Line {
     first: Server,
@@ -205,7 +210,7 @@ fn count(first: &[u8]) -> usize {
 /// Programs that do not become a server, and a part of the message about them.
 #[test]
 fn failing_successor_changes_nothing() {
-    let line = Line::start(site().config("server.upgrade-timeout = 1"));
+    let line = Line::start(unrestricted().config("server.upgrade-timeout = 1"));
     let (pid, before) = (line.first.pid(), line.first.descriptors());
     let not_executable = line.script("not-executable", "");
     std::fs::set_permissions(&not_executable, PermissionsExt::from_mode(0o644)).expect("a mode");
@@ -236,8 +241,18 @@ fn failing_successor_changes_nothing() {
 }
 
 #[test]
+fn sandbox_permits_the_own_program_alone() {
+    let line = Line::start(site());
+    let (status, _, err) = line.ctl(&["upgrade", "--binary", "/bin/true"]);
+    assert!(status == 1 && err.contains("server.sandbox"), "{err}");
+    // Under the new process's own restrictions, the next one starts as well.
+    line.upgrade();
+    line.upgrade();
+}
+
+#[test]
 fn listeners_return_from_a_successor_that_crashes() {
-    let line = Line::start(site().config("server.max-worker = 2"));
+    let line = Line::start(unrestricted().config("server.max-worker = 2"));
     let pid = line.first.pid();
     let lighty = binary(env!("CARGO_BIN_EXE_lighty"));
     let text = format!("(sleep 1; kill -9 $$) </dev/null & exec '{}' \"$@\"", lighty.display());
@@ -326,7 +341,7 @@ fn unix_listener_keeps_its_path() {
 
 #[test]
 fn stop_during_an_upgrade_ends_the_new_process() {
-    let mut line = Line::start(site());
+    let mut line = Line::start(unrestricted());
     let marker = line.first.directory().join("started");
     let hanging = line.script("hangs", &format!("echo $$ > '{}'; exec sleep 60", marker.display()));
     std::thread::scope(|scope| {

@@ -1,72 +1,35 @@
 //! The process that takes this server's place: the old process's end of an upgrade.
 
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, WaitIdOptions};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::{Exit, ExitWatch, reap};
 use crate::process::capabilities::AmbientCapabilities;
+use crate::process::own_program::OwnProgram;
+use crate::process::service_manager::LEFT_OUT;
 use crate::process::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame};
-
-/// Variables of the service manager that name this process and not the next one.
-const OURS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+use crate::sandbox::launcher::{self, LaunchOrder};
 
 /// Bytes of a new process's error output that are kept.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-
-/// The program of a new server.
-#[derive(Clone, Debug)]
-pub struct SuccessorProgram {
-    /// The file to execute.
-    pub path: PathBuf,
-    /// Its name in the process list, which may select the behaviour of the binary.
-    pub name: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-}
-
-impl SuccessorProgram {
-    /// The program, name and arguments of this process. Its path leads to the same name as at the
-    /// start, so that a package may put another file there. Call it before anything changes the
-    /// working directory.
-    ///
-    /// # Errors
-    /// Neither the command line nor `/proc` names the program.
-    pub fn of_this_process() -> io::Result<Self> {
-        let mut line = std::env::args_os();
-        let name = line.next().unwrap_or_default();
-        let path = match name.as_bytes() {
-            [b'/', ..] => PathBuf::from(&name),
-            called if called.contains(&b'/') => std::env::current_dir()?.join(&name),
-            _ => in_search_path(&name).map_or_else(std::env::current_exe, Ok)?,
-        };
-        Ok(Self { path, name, args: line.collect() })
-    }
-}
-
-/// The first executable of this name, as execvp(3) finds it.
-fn in_search_path(name: &OsStr) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let is_program = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_absolute() && path.is_file() && is_program(path))
-}
 
 /// A new server that this process has started to take its place. It outlives this process.
 #[derive(Debug)]
 pub struct Successor {
     pid: Pid,
+    /// False if the launcher has started it.
+    is_child: bool,
     watch: ExitWatch,
     link: UnixStream,
     output: Option<pipe::Receiver>,
@@ -74,45 +37,42 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Starts the program, with this process's environment, working directory and standard output.
-    /// Its error output is collected until it takes over.
+    /// Starts the program, or another one, with this process's environment, working directory and
+    /// standard output. Its error output is collected until it takes over. A process in a sandbox
+    /// starts its own program by its launcher.
     ///
     /// # Errors
-    /// The system's, such as `NotFound` or `PermissionDenied`.
+    /// The system's, such as `NotFound` or `PermissionDenied`; `Unsupported` for another program in
+    /// a sandbox.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn start(program: &SuccessorProgram) -> io::Result<Self> {
+    pub fn start(program: &OwnProgram, other: Option<&Path>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = Command::new(&program.path);
-        command
-            .arg0(&program.name)
-            .args(&program.args)
-            .env(succession::VARIABLE, std::process::id().to_string())
-            .stdin(OwnedFd::from(theirs))
-            .stderr(Stdio::piped());
-        for name in OURS {
-            command.env_remove(name);
-        }
-        // The ambient set belongs to this thread, and passes through `exec`.
-        let ambient = AmbientCapabilities::raise();
-        let child = command.spawn();
-        drop(ambient);
-        let mut child = child?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
-        let output = child.stderr.take().map(OwnedFd::from);
+        let (output, errors) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (pid, is_child) = match (launcher::is_there(), other) {
+            (true, Some(_)) => {
+                let text = "the sandbox permits no program but the server's own (server.sandbox)";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+            (true, None) => (launch(theirs.into(), &errors)?, false),
+            (false, other) => (spawn(program, other, theirs.into(), errors.try_clone()?)?, true),
+        };
+        drop(errors);
+        let pid =
+            Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number"))?;
         let started = || -> io::Result<Self> {
             Ok(Self {
                 pid,
+                is_child,
                 watch: ExitWatch::of(pid)?,
                 link: UnixStream::from_std(ours)?,
-                output: output.map(pipe::Receiver::from_owned_fd).transpose()?,
+                output: Some(pipe::Receiver::from_owned_fd(output)?),
                 printed: Vec::new(),
             })
         };
-        started().inspect_err(|_| kill(pid))
+        started().inspect_err(|_| end(pid, is_child))
     }
 
     /// Its process id.
@@ -153,9 +113,10 @@ impl Successor {
     /// If the runtime is shutting down.
     pub async fn ended(&mut self) -> io::Result<Exit> {
         let (output, printed) = (&mut self.output, &mut self.printed);
+        let (pid, is_child) = (self.pid, self.is_child);
         let ended = async {
             loop {
-                if let Some(exit) = reap(self.pid, WAITS_FOR_NOBODY)? {
+                if let Some(exit) = look(pid, is_child)? {
                     return Ok(exit);
                 }
                 self.watch.stirred().await?;
@@ -178,14 +139,64 @@ impl Successor {
 
     /// Kills it, and reaps it.
     pub fn kill(&self) {
-        kill(self.pid);
+        end(self.pid, self.is_child);
     }
 }
 
 const WAITS_FOR_NOBODY: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 
-/// It does not lead a process group.
-fn kill(pid: Pid) {
+/// Starts a program as a child.
+fn spawn(
+    program: &OwnProgram,
+    other: Option<&Path>,
+    link: OwnedFd,
+    errors: OwnedFd,
+) -> io::Result<i32> {
+    let mut command = Command::new(other.unwrap_or(&program.path));
+    command
+        .arg0(&program.name)
+        .args(&program.args)
+        .env(succession::VARIABLE, std::process::id().to_string())
+        .stdin(link)
+        .stderr(errors);
+    for name in LEFT_OUT {
+        command.env_remove(name);
+    }
+    // The ambient set belongs to this thread, and passes through `exec`.
+    let ambient = AmbientCapabilities::raise();
+    let child = command.spawn();
+    drop(ambient);
+    i32::try_from(child?.id()).map_err(io::Error::other)
+}
+
+/// Starts this program by the launcher.
+fn launch(link: OwnedFd, errors: &OwnedFd) -> io::Result<i32> {
+    let name = (succession::VARIABLE.to_owned(), std::process::id().to_string());
+    launcher::launch(&LaunchOrder {
+        variables: vec![name],
+        descriptors: vec![(link.as_fd(), 0), (errors.as_fd(), 2)],
+    })
+}
+
+/// Exit status of a process, if it has ended; that of another's child is unknown.
+fn look(pid: Pid, is_child: bool) -> io::Result<Option<Exit>> {
+    if is_child {
+        return reap(pid, WAITS_FOR_NOBODY);
+    }
+    let is_there = rustix::process::pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|pidfd| {
+        // It becomes readable when the process ends, also as a zombie.
+        let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut watched, Some(&Timespec::default())) == Ok(0)
+    });
+    Ok((!is_there).then_some(Exit::Unseen))
+}
+
+/// Kills a process, and reaps a child. It does not lead a process group.
+fn end(pid: Pid, is_child: bool) {
+    if !is_child {
+        let _ = launcher::kill(pid.as_raw_nonzero().get());
+        return;
+    }
     let _ = rustix::process::kill_process(pid, Signal::KILL);
     let started = crate::threads::start("reaper", Some(64 << 10), move || {
         let _ = reap(pid, WaitIdOptions::EXITED);

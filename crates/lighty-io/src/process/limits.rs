@@ -19,12 +19,14 @@ pub(crate) struct Limit {
 }
 
 impl LimitKind {
-    fn resource(self) -> libc::__rlimit_resource_t {
-        match self {
+    /// Its number, whose type differs between C libraries.
+    fn resource(self) -> u8 {
+        let number = match self {
             Self::OpenFiles => libc::RLIMIT_NOFILE,
             Self::CoreSize => libc::RLIMIT_CORE,
             Self::StackSize => libc::RLIMIT_STACK,
-        }
+        };
+        number as u8
     }
 
     /// Its line in /proc/self/limits.
@@ -41,7 +43,7 @@ impl LimitKind {
 pub(crate) fn get(kind: LimitKind) -> Limit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes the structure, which lives on this stack.
-    let result = unsafe { libc::getrlimit(kind.resource(), &raw mut limit) };
+    let result = unsafe { libc::getrlimit(kind.resource().into(), &raw mut limit) };
     if result == 0 {
         let some = |value| (value != libc::RLIM_INFINITY).then_some(value);
         return Limit { soft: some(limit.rlim_cur), hard: some(limit.rlim_max) };
@@ -58,7 +60,7 @@ pub(crate) fn set(kind: LimitKind, limit: Limit) -> io::Result<()> {
     let raw = |value: Option<u64>| value.unwrap_or(libc::RLIM_INFINITY);
     let limit = libc::rlimit { rlim_cur: raw(limit.soft), rlim_max: raw(limit.hard) };
     // SAFETY: the kernel reads the structure, which lives on this stack.
-    match unsafe { libc::setrlimit(kind.resource(), &raw const limit) } {
+    match unsafe { libc::setrlimit(kind.resource().into(), &raw const limit) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -16,6 +16,9 @@ target=()
 if [ -n "${LIGHTY_STATIC_TARGET:-}" ]; then
     target=(--target "$LIGHTY_STATIC_TARGET")
     directory=$LIGHTY_STATIC_TARGET/$directory
+    # The build of LuaJIT links an interpreter that is not used. Debian's unwinder for it wants this
+    # function of glibc.
+    [[ $LIGHTY_STATIC_TARGET != *-musl ]] || export LDFLAGS="${LDFLAGS:-} -Wl,--defsym=_dl_find_object=0"
 fi
 cargo rustc --locked --profile "$profile" -p lighty --bin lighty ${target[@]+"${target[@]}"} \
     -- -C target-feature=+crt-static

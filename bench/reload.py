@@ -23,7 +23,10 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--lighty", default="target/release/lighty", metavar="FILE")
-    ap.add_argument("--sites", type=int, default=10_000, metavar="N")
+    ap.add_argument("--sites", type=int, default=8_000, metavar="N",
+                    help="at most 8192 files have a place in a configuration (%(default)s)")
+    ap.add_argument("--settle", type=float, default=62, metavar="SECONDS",
+                    help="wait after the start, whose stalls count for a minute (%(default)s)")
     ap.add_argument("--reloads", type=int, default=5, metavar="N")
     ap.add_argument("--workers", type=int, default=1, metavar="N")
     args = ap.parse_args()
@@ -36,7 +39,7 @@ def measured(args, directory):
     server = subprocess.Popen([args.lighty, "-D", "-f", str(directory / "lighty.conf")])
     try:
         await_port(port)
-        time.sleep(2)
+        time.sleep(args.settle)
         quiet = Client(port)
         time.sleep(3)
         quiet_p99 = quiet.stop()

@@ -13,7 +13,7 @@ use lighty_testkit::server::{Server, Setup, binary, write_file};
 /// minute, and no connection may end for that.
 pub(crate) const FRONT: &str = "server.document-root = \"@DIR@/root\"\nserver.bind = \
      \"127.0.0.1\"\nserver.port = 0\nserver.pid-file = \"@DIR@/lighty.pid\"\n\
-     server.max-keep-alive-idle = 600\n";
+     server.max-keep-alive-idle = 600\nserver.sandbox-paths = ( \"@DIR@:rw\" )\n";
 
 pub(crate) struct ReloadSite {
     pub(crate) server: Server,

@@ -315,7 +315,7 @@ impl Default for ServerSettings {
             username: None,
             groupname: None,
             pid_file: None,
-            sandbox: SandboxMode::Auto,
+            sandbox: SandboxMode::Off,
             sandbox_paths: Arc::from([]),
             core_files: false,
             event_handler: "linux-sysepoll".into(),

@@ -3,9 +3,9 @@
 //! `process`: directives of the process. `sandbox`: its rights. `connections`: limits on
 //! connections and requests. `http2`: limits of HTTP/2. `lifecycle`: stop, and restarts of workers.
 //! `files`: files, media types and validators. `bodies`: bodies between client and backend.
-//! `debug`: tracing switches. `error_log`: contents of the error log. `feature_flags`: `server.feature-flags`. `tls`:
-//! lighttpd's TLS switches. `lighttpd`: lighttpd's names that this version does not support, or
-//! never will.
+//! `debug`: tracing switches. `error_log`: contents of the error log. `feature_flags`:
+//! `server.feature-flags`. `tls`: lighttpd's TLS switches. `lighttpd`: lighttpd's names that this
+//! version does not support, or never will.
 
 mod bodies;
 mod connections;

@@ -339,7 +339,7 @@ fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
 }
 
 /// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its
-/// socket alone: a caller that waits for the end of the server's output must not wait for the launcher.
+/// socket alone: a caller that waits for the end of the server's output must not wait for it.
 fn leave_server(socket: &OwnedFd) {
     // SAFETY: the name ends with a zero byte and outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };

@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ENGINES: [&str; 2] = ["auto", "threads"];
 
 fn site() -> Setup {
-    lighty!().file("a", "x").config("server.pid-file = \"@DIR@/lighty.pid\"")
+    let lines = "server.pid-file = \"@DIR@/lighty.pid\"\nserver.sandbox = \"auto\"";
+    lighty!().file("a", "x").config(lines)
 }
 
 /// A site with a directory `data` beside its own one, which holds the file `secret`.

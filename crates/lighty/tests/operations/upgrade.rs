@@ -242,7 +242,7 @@ fn failing_successor_changes_nothing() {
 
 #[test]
 fn sandbox_permits_the_own_program_alone() {
-    let line = Line::start(site());
+    let line = Line::start(site().config("server.sandbox = \"auto\""));
     let (status, _, err) = line.ctl(&["upgrade", "--binary", "/bin/true"]);
     assert!(status == 1 && err.contains("server.sandbox"), "{err}");
     // Under the new process's own restrictions, the next one starts as well.

@@ -10,7 +10,7 @@ pub(super) fn rows() -> Vec<Directive> {
             s.server.sandbox = SandboxMode::ALL[v];
         })
         .scope(Scope::Server)
-        .default("auto")
+        .default("off")
         .since("lighty 0.1")
         .doc(
             "Gives up the rights that serving does not need, after privileges are dropped: new \

@@ -384,9 +384,8 @@ fn start_without_prlimit_keeps_the_limits_and_warns() {
     let server =
         lighty!().file("a.txt", "page").through(["python3", "-c", WITHOUT_PRLIMIT]).start();
     assert_eq!(server.get("/a.txt").text(), "page");
-    let log = server.log();
-    assert!(log.contains("core dumps cannot be forbidden: Operation not permitted"), "{log}");
-    assert!(log.contains("descriptors cannot be raised: Operation not permitted"), "{log}");
+    server.await_log("core dumps cannot be forbidden: Operation not permitted");
+    server.await_log("descriptors cannot be raised: Operation not permitted");
     for line in ["server.max-fds = 4096", "server.core-files = \"enable\""] {
         let setup = lighty!().config(line).through(["python3", "-c", WITHOUT_PRLIMIT]);
         let config = setup.write_config();

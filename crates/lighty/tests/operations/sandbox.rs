@@ -79,7 +79,7 @@ fn layers_are_on_by_default_and_reported() {
 
 #[test]
 fn switched_off_sandbox_leaves_the_process_alone() {
-    let server = site().config("server.sandbox = \"off\"").start();
+    let server = site().config("server.sandbox := \"off\"").start();
     assert_eq!(layer(&server, "landlock").0, "none");
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("/proc");
     assert!(status.contains("NoNewPrivs:\t0") && status.contains("Seccomp:\t0"), "{status}");
@@ -214,7 +214,7 @@ fn included_commands_run_at_a_reload() {
 
 #[test]
 fn required_sandbox_covers_the_process_or_the_server_does_not_start() {
-    let required = || site().config("server.sandbox = \"required\"");
+    let required = || site().config("server.sandbox := \"required\"");
     let server = required().start();
     assert_eq!(server.get("/a").status, 200);
     let setup = required().config("cgi.assign = ( \".sh\" => \"/bin/sh\" )");

@@ -192,7 +192,7 @@ image() {
     container=$("${engine[@]}" run -d --pull=never --network none --ulimit nofile=4096:4096 --ulimit nproc=1000:1000 \
         --read-only --tmpfs /run/lighty:U "$("${engine[@]}" images -q)")
     for _ in $(seq 50); do
-        if "${engine[@]}" exec "$container" /usr/sbin/lighty ctl status --pid-file /run/lighty/lighty.pid >"$work/status"; then
+        if "${engine[@]}" exec "$container" /usr/sbin/lighty ctl status --format text --pid-file /run/lighty/lighty.pid >"$work/status"; then
             break
         fi
         sleep 0.1

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
+use lighty_core::settings::ServerSettings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
@@ -60,15 +61,20 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
             check.served(name, path, chroot, span);
         }
     }
-    for (name, file) in
-        [("server.errorlog", &server.errorlog), ("server.pid-file", &server.pid_file)]
-    {
+    for (name, file) in [
+        ("server.errorlog", &server.errorlog),
+        ("server.pid-file", &server.pid_file),
+        ("server.control-socket", &server.control_socket),
+    ] {
         if let Some(path) = file.as_deref() {
             check.parent(name, path, check.place(name));
         }
     }
     for (path, span) in assigned(config, "accesslog.filename") {
         check.parent("accesslog.filename", path, Some(span));
+    }
+    if let Some(directory) = &server.state_dir {
+        check.directory("server.state-dir", directory, chroot, check.place("server.state-dir"));
     }
     if let Some(root) = &server.chroot {
         check.directory("server.chroot", root, "", check.place("server.chroot"));
@@ -82,6 +88,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         }
         Ok(_) => {}
     }
+    check.control_groups(server);
     check.tls();
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
@@ -183,6 +190,20 @@ impl Check<'_> {
     fn say(&mut self, level: Level, span: Option<Span>, message: String) {
         let (code, help, notes) = ("machine", None, Vec::new());
         self.problems.push(Diagnostic { level, code, message, span, help, notes });
+    }
+
+    /// Checks the groups that may use the control socket.
+    fn control_groups(&mut self, server: &ServerSettings) {
+        for (name, groups) in [
+            ("server.control-readers", &server.control_readers),
+            ("server.control-admins", &server.control_admins),
+        ] {
+            for group in groups.iter() {
+                if let Err(error) = Identity::lookup(None, Some(group)) {
+                    self.report(self.place(name), format!("{name}: {error}"));
+                }
+            }
+        }
     }
 
     /// Checks the files that listeners and backends need for TLS.

@@ -1,8 +1,11 @@
 //! `lighty ctl`: queries and changes of a running server over its control socket.
 
+mod bad_messages;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lighty_http::uri::encode_component;
 use lighty_io::clock::deadline::Deadline;
 use lighty_server::control::client::{CallError, call};
 use serde_json::{Value, json};
@@ -45,6 +48,43 @@ pub enum Verb {
     },
     /// Another use of a backend.
     Backend(BackendVerb),
+    /// GET of a path with parameters.
+    Find {
+        /// The path.
+        path: &'static str,
+        /// Names and values.
+        parameters: Vec<(&'static str, String)>,
+    },
+    /// POST to a path.
+    Post {
+        /// The path.
+        path: &'static str,
+        /// A JSON object.
+        body: Value,
+    },
+}
+
+impl Verb {
+    /// True if its result is a table or JSON.
+    pub fn is_query(&self) -> bool {
+        // Metrics are no JSON in any case, and differences are one on each line.
+        match self {
+            Self::Query(path) => !["/metrics", "/reload/dry-run"].contains(path),
+            other => matches!(other, Self::CheckReady | Self::Find { .. }),
+        }
+    }
+
+    /// Writes its response for people.
+    pub fn text(&self, response: &Value) -> String {
+        match self {
+            Self::Query("/errors") => bad_messages::text(response),
+            Self::Query("/configuration") | Self::Find { path: "/explain", .. } => {
+                response["text"].as_str().unwrap_or_default().to_owned()
+            }
+            Self::Query("/dump") => format!("{response:#}\n"),
+            _ => text(response),
+        }
+    }
 }
 
 /// Another use of a backend.
@@ -56,8 +96,12 @@ pub struct BackendVerb {
     pub backend: String,
     /// Its upstream, if several have such a backend.
     pub upstream: Option<String>,
-    /// Its weight, where the path is `/backends/weight`.
+    /// Its weight, where the path is `/backends/weight` or `/backends/add`.
     pub weight: Option<u32>,
+    /// Its maximum number of connections, where the path is `/backends/limit`.
+    pub limit: Option<u32>,
+    /// The order outlives the server.
+    pub keep: bool,
     /// Time to wait until no request is under way at it.
     pub wait: Option<Duration>,
 }
@@ -100,6 +144,10 @@ pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
         Verb::Upgrade { binary } => call(socket, "POST", "/upgrade", &json!({ "binary": binary }))?,
         Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
         Verb::Backend(verb) => change_backend(socket, verb)?,
+        Verb::Find { path, parameters } => {
+            call(socket, "GET", &target(path, parameters), &Value::Null)?
+        }
+        Verb::Post { path, body } => call(socket, "POST", path, body)?,
     })
 }
 
@@ -121,6 +169,18 @@ fn check_ready(status: Value) -> Result<Value, CtlError> {
     Err(CtlError::NotReady(reasons.iter().map(cell).collect::<Vec<_>>().join(", ")))
 }
 
+/// A path with a query.
+fn target(path: &str, parameters: &[(&str, String)]) -> String {
+    let encoded = |value: &str| {
+        let mut bytes = Vec::new();
+        encode_component(value.as_bytes(), &mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+    let query = pairs.collect::<Vec<_>>().join("&");
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
 fn change_backend(socket: &Path, verb: &BackendVerb) -> Result<Value, CtlError> {
     let mut body = json!({ "backend": verb.backend });
     if let Some(upstream) = &verb.upstream {
@@ -128,6 +188,12 @@ fn change_backend(socket: &Path, verb: &BackendVerb) -> Result<Value, CtlError> 
     }
     if let Some(weight) = verb.weight {
         body["weight"] = json!(weight);
+    }
+    if let Some(limit) = verb.limit {
+        body["limit"] = json!(limit);
+    }
+    if verb.keep {
+        body["keep"] = json!(true);
     }
     let done = call(socket, "POST", verb.path, &body)?;
     if let Some(patience) = verb.wait {
@@ -160,8 +226,8 @@ fn requests_at(backends: &Value, changed: &Value) -> u64 {
     rows.iter().filter(is_named).filter_map(|row| row["in_use"].as_u64()).sum()
 }
 
-/// Writes a response for people: a message, `key: value` lines, or a table.
-pub fn text(value: &Value) -> String {
+/// Writes a response: a message, `key: value` lines, or a table.
+fn text(value: &Value) -> String {
     match value {
         Value::Object(members) => match members.get("message").and_then(Value::as_str) {
             Some(message) => format!("{message}\n"),
@@ -169,6 +235,7 @@ pub fn text(value: &Value) -> String {
             None => sorted_keys(members).iter().map(|key| member(key, &members[*key])).collect(),
         },
         Value::Array(rows) => table(rows),
+        Value::String(text) => text.clone(),
         other => format!("{}\n", cell(other)),
     }
 }
@@ -208,10 +275,12 @@ const ORDER: &[&str] = &[
     "old_generations",
     "sandbox",
     "layer",
+    "log_level",
+    "log_level_for_s",
     "hanging_workers",
     "workers",
+    "id",
     "worker",
-    "connection",
     "upstream",
     "backend",
     "name",
@@ -317,6 +386,16 @@ mod tests {
         let refused = done("refused", &[&change]);
         assert_eq!(text(&refused), "add listener [::]:81\n");
         assert_eq!(expected_refusal(&refused), Some("why\n"));
+    }
+
+    #[test]
+    fn parameters_are_encoded() {
+        let parameters = [("state", "read head".to_owned()), ("client", "::1".to_owned())];
+        assert_eq!(
+            target("/connections", &parameters),
+            "/connections?state=read%20head&client=%3A%3A1"
+        );
+        assert_eq!(target("/connections", &[]), "/connections");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Commands without a running server, and `ctl`, which talks with one.
 //!
-//! `check` (a configuration and the machine that it is for), `rehearse` (a request's way through a
-//! configuration), `certificates`, `local_tls` (certificates for this machine alone), `passwords`,
-//! `scripts` (trial runs), `manual` (generated pages), `libraries`, `browser`, and `ctl` (a running
-//! server).
+//! `check` (a configuration and the machine that it is for), `certificates`, `local_tls`
+//! (certificates for this machine alone), `passwords`, `scripts` (trial runs), `manual` (generated
+//! pages), `libraries`, `browser`, and `ctl` (a running server).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -20,7 +19,6 @@ pub mod local_tls;
 pub mod local_tls;
 pub mod manual;
 pub mod passwords;
-pub mod rehearse;
 #[cfg(feature = "scripts")]
 pub mod scripts;
 #[cfg(not(feature = "scripts"))]

@@ -8,7 +8,7 @@ use crate::condition::{Matcher, Op};
 use crate::directive::Setter;
 use crate::evaluate::{Active, Conditions};
 use crate::field::{Facts, Field};
-use crate::source::{Span, Spanned};
+use crate::source::{Sources, Span, Spanned};
 use crate::value::Value;
 
 /// The default of a directive, for [`Config::dump`].
@@ -35,6 +35,8 @@ pub struct Config<S> {
     global: S,
     values: HashMap<String, Spanned<Value>>,
     defaults: Vec<DefaultLine>,
+    /// Names and lines of its sources, if they are kept.
+    places: Option<Sources>,
 }
 
 impl<S: Clone> Config<S> {
@@ -59,7 +61,17 @@ impl<S> Config<S> {
         values: HashMap<String, Spanned<Value>>,
         defaults: Vec<DefaultLine>,
     ) -> Self {
-        Config { conditions, sockets: HashMap::new(), global, values, defaults }
+        Config { conditions, sockets: HashMap::new(), global, values, defaults, places: None }
+    }
+
+    /// Keeps the names and the lines of the sources, without their texts.
+    pub fn keep_places(&mut self, sources: &Sources) {
+        self.places = Some(sources.without_texts());
+    }
+
+    /// The sources without texts, if they were kept.
+    pub fn places(&self) -> Option<&Sources> {
+        self.places.as_ref()
     }
 
     /// Finds the active blocks. Conditions on an unknown field do not apply; evaluate again when

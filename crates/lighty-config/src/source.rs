@@ -115,6 +115,13 @@ impl Sources {
         id
     }
 
+    /// The names and the starts of lines alone, which tell the lines of positions.
+    #[must_use]
+    pub fn without_texts(&self) -> Sources {
+        let bare = |file: &Source| Source { text: String::new(), ..file.clone() };
+        Sources { files: self.files.iter().map(bare).collect() }
+    }
+
     /// Adds raw bytes. Records invalid UTF-8, and the `include` statement.
     pub(crate) fn add_bytes(
         &mut self,

@@ -35,7 +35,9 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::{Extension, Extensions};
 use crate::exchange::request::Request;
 use crate::exchange::request_id::RequestId;
-use crate::exchange::request_state::{FailedSettings, KeptSettings, RequestState, TakenBy};
+use crate::exchange::request_state::{
+    FailedSettings, KeptSettings, RequestState, TakenBy, TracedRequest,
+};
 use crate::exchange::response::Response;
 use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
@@ -432,7 +434,7 @@ impl Exchange {
             let colon = if particulars.is_empty() { "" } else { ": " };
             rehearsal.step(format!("{}{colon}{particulars}", verdict.message));
         }
-        if !self.machine.log.wants(level) {
+        if !self.machine.log.wants(level) && !self.is_traced() {
             return;
         }
         let message = if particulars.is_empty() {
@@ -441,6 +443,12 @@ impl Exchange {
             format!("{}: {particulars}", verdict.message)
         };
         self.log(level, &message);
+    }
+
+    /// True if an operator traces the request.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.machine.watch.is_on() && self.ext::<TracedRequest>().is_some_and(|traced| traced.0)
     }
 
     /// Logs an error-log line about this request.
@@ -458,7 +466,9 @@ impl Exchange {
     fn log_at(&self, place: SourcePlace, level: Level, message: &str, repeating: Repeating) {
         let log = &self.machine.log;
         let is_hushed = self.state.quiet && level < Level::Warning;
-        if is_hushed || !log.wants_at(place, level) {
+        let is_wanted = !is_hushed && log.wants_at(place, level);
+        let is_traced = self.is_traced();
+        if !is_wanted && !is_traced {
             return;
         }
         let path = if self.state.path_known { self.physical.path() } else { Vec::new() };
@@ -471,7 +481,8 @@ impl Exchange {
             id: Some(self.id()),
         };
         let now_s = self.machine.clock.unix_s();
-        log.line_at(place, repeating, &ErrorLine { level, now_s, message, about });
+        let repeating = if is_traced { Repeating::Free } else { repeating };
+        log.add(place, repeating, &ErrorLine { level, now_s, message, about });
     }
 
     /// Logs, rate-limited, that a client's request for a WebSocket is refused, and the reason.

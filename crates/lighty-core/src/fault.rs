@@ -233,6 +233,7 @@ faults! {
     ReadTimeout = Client, 408, Info, Close, "server.max-read-idle ran out";
     HeadTimeout = Client, 408, Info, Close, "server.max-head-time ran out";
     WriteTimeout = Client, 0, Info, Cut, "server.max-write-idle ran out";
+    Killed = Operator, 0, Notice, Cut, "an operator ended it (lighty ctl kill)";
     HalfClosed = Client, 408, Info, Close, "server.max-half-closed-idle ran out";
     ReadRate = Client, 408, Info, Close, "slower than server.min-read-rate";
     WriteRate = Client, 0, Info, Cut, "slower than server.min-write-rate";

@@ -4,7 +4,9 @@
 pub mod error_output;
 pub mod levels;
 pub(crate) mod program_rate;
+pub(crate) mod recent;
 mod repeats;
+pub mod secrets;
 pub mod strftime;
 pub mod tap;
 pub mod throttle;
@@ -22,6 +24,7 @@ use crate::exchange::request_id::RequestId;
 use crate::json::{self, Text};
 use crate::log::levels::{Levels, LogModule};
 use crate::log::program_rate::ProgramRate;
+use crate::log::recent::RecentLines;
 use crate::log::repeats::Repeats;
 use crate::log::tap::{LogRecord, LogTap};
 
@@ -111,6 +114,7 @@ pub(crate) enum Repeating {
 pub struct Log {
     sink: LogHandle,
     form: Arc<Form>,
+    recent: Arc<RecentLines>,
     programs: ProgramRate,
 }
 
@@ -137,7 +141,8 @@ impl Log {
             has_tap: AtomicBool::new(false),
             tap: Mutex::default(),
         };
-        Self { sink, form: Arc::new(form), programs: ProgramRate::default() }
+        let (form, recent) = (Arc::new(form), Arc::default());
+        Self { sink, form, recent, programs: ProgramRate::default() }
     }
 
     /// Changes the format and the rate limit on programs' output, for all clones.
@@ -175,6 +180,24 @@ impl Log {
         }
     }
 
+    /// Writes lines of another level than the configured one, for all clones, until `until_s` by
+    /// the wall clock. `None`: the configured level again. Modules with a level of their own keep
+    /// it.
+    pub fn order_level(&self, order: Option<(Level, i64)>) {
+        self.form.levels.order(order);
+    }
+
+    /// Ends an ordered level whose time is over. Called once a second.
+    pub fn expire(&self, now_s: i64) {
+        self.form.levels.expire(now_s);
+    }
+
+    /// The level in effect, and the wall-clock second at which the configured one takes its place;
+    /// `None` for the latter if it is the configured one.
+    pub fn level(&self) -> (Level, Option<i64>) {
+        (self.form.levels.common(), self.form.levels.ordered_until_s())
+    }
+
     /// Shares a rate limit on programs' output.
     pub fn with_program_rate(self, programs: &ProgramRate) -> Self {
         Self { programs: programs.clone(), ..self }
@@ -209,9 +232,13 @@ impl Log {
 
     /// Writes a line of the module at a place in the source.
     pub(crate) fn line_at(&self, place: SourcePlace, repeating: Repeating, line: &ErrorLine<'_>) {
-        if !self.wants_at(place, line.level) {
-            return;
+        if self.wants_at(place, line.level) {
+            self.add(place, repeating, line);
         }
+    }
+
+    /// Writes a line of the module at a place in the source, of any level.
+    pub(crate) fn add(&self, place: SourcePlace, repeating: Repeating, line: &ErrorLine<'_>) {
         // Details for troubleshooting are wanted in full.
         let is_limited = repeating == Repeating::Limited && line.level > Level::Debug;
         if is_limited && !self.form.repeats.admit(place, line) {
@@ -243,8 +270,14 @@ impl Log {
             true => journal_fields(place, &line.about),
             false => String::new(),
         };
+        self.recent.add(text);
         let head = LineHead { severity: line.level.severity(), stamp_bytes, fields: &fields };
         self.sink.write_line_with(head, text.as_bytes());
+    }
+
+    /// Returns the latest lines, the oldest first.
+    pub fn recent_lines(&self) -> Vec<String> {
+        self.recent.list()
     }
 }
 
@@ -345,6 +378,8 @@ struct JsonLine<'a> {
 
 #[cfg(test)]
 mod tests {
+    use lighty_io::log_writer;
+
     use super::*;
 
     #[track_caller]
@@ -386,6 +421,23 @@ mod tests {
             json(Level::Error, 0, "", About::default()),
             "{\"time\":\"1970-01-01T00:00:00Z\",\"level\":\"error\",\"module\":\"core\"}\n"
         );
+    }
+
+    #[test]
+    fn ordered_level_ends_by_itself_and_outlives_a_reload() {
+        let errors = log_writer::LogWriter::open(log_writer::LogTarget::stderr()).expect("stderr");
+        let log = Log::new(errors.handle(), Level::Notice, false);
+        log.order_level(Some((Level::Debug, 100)));
+        assert_eq!((log.wants(Level::Debug), log.level()), (true, (Level::Debug, Some(100))));
+        log.change(false, 0);
+        log.levels().replace(Level::Warning, &[]);
+        log.expire(99);
+        assert!(log.wants(Level::Debug));
+        log.expire(100);
+        assert_eq!((log.wants(Level::Notice), log.level()), (false, (Level::Warning, None)));
+        log.order_level(Some((Level::Error, 200)));
+        log.order_level(None);
+        assert_eq!(log.level(), (Level::Warning, None));
     }
 
     #[test]

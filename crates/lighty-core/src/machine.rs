@@ -1,15 +1,19 @@
 //! State of a worker that serves requests under any configuration.
 
+pub mod bad_messages;
+pub mod bans;
 pub mod counters;
 pub mod histogram;
 pub mod metrics;
 pub mod permits;
 pub mod random;
+pub mod request_watch;
 pub mod status_board;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_io::clock::Clock;
@@ -22,9 +26,12 @@ use tokio::sync::Mutex;
 use crate::fault::Fault;
 use crate::log::Log;
 use crate::log::throttle::LogThrottle;
+use crate::machine::bad_messages::BadMessages;
+use crate::machine::bans::Bans;
 use crate::machine::counters::Counters;
 use crate::machine::metrics::Metrics;
 use crate::machine::random::Random;
+use crate::machine::request_watch::RequestWatch;
 use crate::settings::limits;
 
 /// State with the lifetime of a worker, independent of its requests' configurations.
@@ -39,8 +46,14 @@ pub struct Machine {
     pub log: Log,
     /// Counts of connections and requests.
     pub counters: Counters,
+    /// The latest malformed requests and bad responses of backends.
+    pub bad_messages: Rc<BadMessages>,
+    /// Clients that are refused, shared by all workers.
+    pub bans: Arc<Bans>,
     /// Distributions of request durations.
     pub metrics: Metrics,
+    /// Requests that an operator watches.
+    pub watch: RequestWatch,
     /// Source of request ids and trace ids.
     pub random: Random,
     /// Rate-limits the log line about refused WebSockets.
@@ -81,7 +94,10 @@ impl Machine {
             stat_cache,
             log,
             counters: Counters::default(),
+            bad_messages: Rc::default(),
+            bans: Arc::default(),
             metrics: Metrics::default(),
+            watch: RequestWatch::default(),
             random: Random::new(seed()),
             refused_upgrades: LogThrottle::default(),
             no_document_root: LogThrottle::default(),

@@ -204,6 +204,14 @@ pub struct ServerSettings {
     pub sandbox: SandboxMode,
     /// `server.sandbox-paths`: further paths that stay accessible, some with `:rw` behind them.
     pub sandbox_paths: lighty_config::Strings,
+    /// `server.control-socket`: `None`: beside the pid file; empty: none.
+    pub control_socket: Option<Arc<str>>,
+    /// `server.state-dir`: the directory for state that outlives the process.
+    pub state_dir: Option<Arc<str>>,
+    /// `server.control-readers`: groups that may query the server over the control socket.
+    pub control_readers: lighty_config::Strings,
+    /// `server.control-admins`: groups that may also change it.
+    pub control_admins: lighty_config::Strings,
     /// `server.core-files`: a crash may leave a core dump.
     pub core_files: bool,
     /// `server.event-handler`: read for compatibility; events always come from epoll.
@@ -288,7 +296,6 @@ impl ServerSettings {
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        use crate::settings::limits;
         Self {
             modules: Arc::from([]),
             compat_module_load: true,
@@ -317,6 +324,10 @@ impl Default for ServerSettings {
             pid_file: None,
             sandbox: SandboxMode::Off,
             sandbox_paths: Arc::from([]),
+            control_socket: None,
+            state_dir: None,
+            control_readers: Arc::from([]),
+            control_admins: Arc::from([]),
             core_files: false,
             event_handler: "linux-sysepoll".into(),
             network_backend: NetworkBackend::Auto,

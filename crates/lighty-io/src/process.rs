@@ -15,6 +15,7 @@ pub mod service_manager;
 pub mod signals;
 pub mod simulated;
 pub mod spawn;
+pub mod state_file;
 pub(crate) mod succession;
 pub mod syscall_fallback;
 pub mod terminal;

@@ -6,6 +6,7 @@
 
 mod continued;
 mod rate;
+mod report;
 mod settings;
 mod table;
 
@@ -18,6 +19,7 @@ use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::{Known, Status};
 
 pub use continued::continue_counts;
+pub use report::{LimitReport, clear, limits};
 use settings::KeyKind;
 pub use settings::LimitSettings;
 use table::{CountedRequest, KeyTable};

@@ -107,12 +107,13 @@ enum Question {
 
 impl Question {
     fn wanted(self) -> ReportParts {
-        match self {
-            Self::Page | Self::Json => ReportParts { connections: true, durations: true },
-            Self::Auto => ReportParts { connections: true, durations: false },
-            Self::Metrics(_) => ReportParts { connections: false, durations: true },
-            Self::Script | Self::Config | Self::Statistics => ReportParts::default(),
-        }
+        let (connections, durations) = match self {
+            Self::Page | Self::Json => (true, true),
+            Self::Auto => (true, false),
+            Self::Metrics(_) => (false, true),
+            Self::Script | Self::Config | Self::Statistics => (false, false),
+        };
+        ReportParts { connections, durations, ..ReportParts::default() }
     }
 
     fn media_type(self) -> &'static str {
@@ -148,6 +149,50 @@ impl Question {
             Self::Metrics(format) => exposition::write(facts, format),
         }
     }
+}
+
+/// A document about the server, for other ways than a URL of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusDocument {
+    /// The JSON of the status page.
+    Json,
+    /// The same without connections.
+    Totals,
+    /// Metrics in Prometheus' text format.
+    Metrics,
+}
+
+/// Makes a document, on a thread of its own. `None` if no thread can be had.
+pub async fn document(
+    board: &StatusBoard,
+    started_s: i64,
+    now_s: i64,
+    document: StatusDocument,
+) -> Option<Vec<u8>> {
+    let question = match document {
+        StatusDocument::Json | StatusDocument::Totals => Question::Json,
+        StatusDocument::Metrics => Question::Metrics(Format::Text),
+    };
+    let connections = document == StatusDocument::Json;
+    let (reports, workers) =
+        board.ask(ReportParts { connections, durations: true, ..ReportParts::default() }).await;
+    let input = FactsInput {
+        reports,
+        workers,
+        started_s,
+        now_s,
+        modules: Vec::new(),
+        sort: false,
+        refresh_s: None,
+        host: String::new(),
+    };
+    let (board, (done, body)) = (board.clone(), oneshot::channel());
+    let make = move || {
+        let made = panics::caught_in(|| question.body(&Facts::gather(input, &board)));
+        let _ = done.send(made.ok());
+    };
+    threads::start("status", None, make).ok()?;
+    body.await.ok()?
 }
 
 fn own(s: &mut Settings) -> &mut StatusSettings {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use lighty_io::clock::Clock;
 use lighty_io::listen::{BindSpec, BoundSocket, ProgramSocket};
+use lighty_io::process::control::access::ControlAccess;
 use lighty_io::process::control::{self, Caller, ControlSocket};
 use lighty_io::process::privileges::{Identity, PidFile};
 use lighty_io::process::signals::{Signal, Signals};
@@ -199,7 +200,9 @@ async fn supervise(
 ) -> io::Result<()> {
     let mut signals = Signals::listen()?;
     let pid_file = options.pid_file.as_deref();
-    let control = pid_file.map(|path| ControlSocket::bind(&control::path_beside(path), |_| false));
+    let control = pid_file.map(|path| {
+        ControlSocket::bind(&control::path_beside(path), ControlAccess::default(), |_| false)
+    });
     let control = control.transpose()?;
     let ping = options.ping.clone();
     let supervisor = Supervisor::start(Crew::new(options, identity, socket, Clock::start()));

@@ -1,4 +1,5 @@
-//! `lighty top`: shows a server's activity in a terminal, from the JSON of its status page.
+//! `lighty top`: shows a server's activity in a terminal, from the JSON of its status page, which
+//! its control socket has too.
 //!
 //! `sample` parses the JSON, `table` makes rows of it, `screen` draws them, `keys` parses keyboard
 //! input.
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use http::Request;
 use lighty_fetch::{Fetcher, without_credentials};
+use lighty_io::process::control;
 use lighty_io::process::terminal::{self, KeyByKey, Typed};
 use lighty_io::tls::TlsError;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,6 +48,8 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 pub struct TopOptions {
     /// URL of the status page.
     pub url: String,
+    /// The server's control socket, in place of the status page.
+    pub socket: Option<PathBuf>,
     /// The initial table.
     pub view: View,
     /// Heading of the column to sort by; by default the view's own.
@@ -80,14 +84,17 @@ impl TopOptions {
     }
 }
 
-/// Requests a status page repeatedly.
-struct Watch {
-    fetcher: Fetcher,
-    request: Request<Vec<u8>>,
+/// Requests a status repeatedly.
+enum Watch {
+    Page { fetcher: Fetcher, request: Box<Request<Vec<u8>>> },
+    Socket(PathBuf),
 }
 
 impl Watch {
     fn new(options: &TopOptions) -> io::Result<Self> {
+        if let Some(path) = &options.socket {
+            return Ok(Self::Socket(path.clone()));
+        }
         let url = &*options.url;
         let url = url.split(['?', '#']).next().unwrap_or(url);
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
@@ -98,12 +105,22 @@ impl Watch {
         })?;
         let fetcher = options.fetcher().map_err(|error| io::Error::other(error.to_string()))?;
         let request = Request::get(uri).body(Vec::new()).map_err(io::Error::other)?;
-        Ok(Self { fetcher: fetcher.receiving(REPLY_BYTES_MAX), request })
+        let request = Box::new(request);
+        Ok(Self::Page { fetcher: fetcher.receiving(REPLY_BYTES_MAX), request })
     }
 
     fn reply(&self) -> io::Result<Vec<u8>> {
-        let response = self.fetcher.fetch(&self.request, PATIENCE)?;
         let uri = self.shown_url();
+        let (fetcher, request) = match self {
+            Self::Page { fetcher, request } => (fetcher, request),
+            Self::Socket(path) => {
+                let about =
+                    |error: io::Error| io::Error::new(error.kind(), format!("{uri}: {error}"));
+                let reply = control::ask(path, CONTROL_REQUEST, PATIENCE).map_err(about)?;
+                return body_of(&reply).map_err(about);
+            }
+        };
+        let response = fetcher.fetch(request, PATIENCE)?;
         match response.status().as_u16() {
             200 => Ok(response.into_body().into()),
             404 => Err(io::Error::other(format!("{uri}: 404: is status.status-url this path?"))),
@@ -112,13 +129,28 @@ impl Watch {
     }
 
     fn shown_url(&self) -> String {
-        without_credentials(&self.request.uri().to_string())
+        match self {
+            Self::Page { request, .. } => without_credentials(&request.uri().to_string()),
+            Self::Socket(path) => path.display().to_string(),
+        }
     }
 
     fn sample(&self) -> io::Result<Sample> {
         Sample::read(&self.reply()?).map_err(|why| {
             io::Error::other(format!("{}: no status page of lighty: {why}", self.shown_url()))
         })
+    }
+}
+
+/// The request for the status to a control socket.
+const CONTROL_REQUEST: &[u8] = b"GET /top HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Returns the body of a response of a control socket.
+fn body_of(reply: &[u8]) -> io::Result<Vec<u8>> {
+    let begin = reply.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+    match begin.filter(|_| reply.starts_with(b"HTTP/1.1 200 ")) {
+        Some(begin) => Ok(reply[begin..].to_vec()),
+        None => Err(io::Error::other("no status: is it the control socket of lighty?")),
     }
 }
 

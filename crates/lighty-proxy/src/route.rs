@@ -39,7 +39,7 @@ impl WorkerProxy {
     pub fn local(&self, machine: &Machine) -> &Rc<Local> {
         self.local.get_or_init(|| {
             let registry = Arc::clone(&self.registry);
-            let local = Local::start(machine.clock.clone(), machine.log.clone(), registry);
+            let local = Local::start(machine, registry);
             if let Some(naming) = &*self.naming.borrow() {
                 local.adopt(naming);
             }

@@ -2,6 +2,7 @@
 //! returns the response.
 
 mod again;
+mod bad_response;
 mod client_span;
 mod grpc;
 pub mod local;
@@ -192,6 +193,7 @@ impl Serving<'_> {
                 }
                 Err(failure) => {
                     self.failed_client_span(failure.message());
+                    self.keep_bad_response(&failure, &call, &connection);
                     if call.has_met_busy() {
                         self.suspect(&connection);
                     }

@@ -7,9 +7,11 @@ pub(crate) mod balance;
 pub mod configured;
 pub(crate) mod fault_log;
 pub(crate) mod health;
+pub mod members;
 pub(crate) mod names;
 pub mod operator;
 pub mod order;
+pub mod preset;
 pub(crate) mod protocol;
 pub mod registry;
 pub mod remembered;
@@ -19,7 +21,7 @@ pub mod stats;
 pub(crate) mod supervisor;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
@@ -31,6 +33,7 @@ use crate::upstream::backend::{BackendKey, Backends};
 use crate::upstream::balance::{BalanceKey, Balancer, Choice};
 use crate::upstream::fault_log::FaultLog;
 use crate::upstream::health::passive::{AddressState, HealthChange};
+use crate::upstream::members::{Member, Members};
 use crate::upstream::names::NamedAddress;
 use crate::upstream::operator::OperatorOrder;
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
@@ -43,12 +46,14 @@ pub struct Upstream {
     pub index: usize,
     /// Label in statistics: the upstream's name and the conditions around it.
     pub label: Arc<str>,
-    /// Shared with the upstreams of this name in other generations, like the next two fields.
+    /// Shared with the upstreams of this name in other generations, like the next three fields.
     pub backlog: Arc<Backlog>,
     /// Tells every worker to close an idle connection, because a request of another worker waits.
     pub reclaim: Arc<Notify>,
     /// Number of requests so far, also the ones in progress.
     pub requests: Arc<AtomicU64>,
+    /// Backends added at run time.
+    pub(crate) members: Arc<Members>,
     /// True if the server spawns any of its backends. Such a process may serve one connection at a
     /// time, and an idle connection would block it.
     pub is_spawned: bool,
@@ -58,6 +63,10 @@ pub struct Upstream {
     /// Signals that a backend refused a connection: its name may resolve to another address by now.
     refresh: Notify,
     balancer: Box<dyn Balancer>,
+    /// The addresses without those of added backends.
+    configured: Mutex<Vec<AddressSpec>>,
+    /// Signals that backends were added or removed.
+    has_other_members: Notify,
     addresses: RwLock<Arc<[Arc<Address>]>>,
     backends: Arc<Backends>,
     stage: AtomicU8,
@@ -121,17 +130,22 @@ impl Upstream {
         before: Option<&Upstream>,
     ) -> Self {
         let fresh_backlog = || Arc::new(Backlog::new(spec.backlog.length_max));
+        let kept_members = || Arc::new(Members::new(backends.presets.members(&label)));
+        let members = before.map_or_else(kept_members, |one| Arc::clone(&one.members));
         let upstream = Self {
             index,
             label,
             backlog: before.map_or_else(fresh_backlog, |one| Arc::clone(&one.backlog)),
             reclaim: before.map_or_else(Arc::default, |one| Arc::clone(&one.reclaim)),
             requests: before.map_or_else(Arc::default, |one| Arc::clone(&one.requests)),
+            members,
             is_spawned: spec.backends.iter().any(|backend| backend.spawn.is_some()),
             unsettled: AtomicBool::new(false),
             settled: Notify::new(),
             refresh: Notify::new(),
             balancer: balance::create(&spec.balancer),
+            configured: Mutex::default(),
+            has_other_members: Notify::new(),
             addresses: RwLock::new(Arc::from([])),
             backends: Arc::clone(backends),
             stage: AtomicU8::new(Stage::Prepared as u8),
@@ -239,8 +253,63 @@ impl Upstream {
         Arc::clone(&self.addresses.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list of addresses. Addresses in both lists keep their state.
+    /// Replaces the list of addresses; added backends stay. Addresses in both lists keep their
+    /// state.
     pub fn set_addresses(&self, specs: Vec<AddressSpec>) {
+        let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        *configured = specs;
+        self.put_addresses(&configured);
+    }
+
+    /// Adds a backend, which takes requests at once. Returns false if there are too many.
+    pub(crate) fn add_member(&self, member: Member) -> bool {
+        let has_room = self.members.add(member);
+        self.use_members();
+        has_room
+    }
+
+    /// Removes an added backend: it gets no new requests, and those under way go on. Returns false
+    /// if it was not added.
+    pub(crate) fn remove_member(&self, text: &str) -> bool {
+        let is_removed = self.members.remove(text);
+        let before = self.addresses();
+        self.use_members();
+        let after = self.addresses();
+        let is_over = |old: &&Arc<Address>| !after.iter().any(|new| new.id == old.id);
+        // Its idle connections end.
+        before.iter().filter(is_over).for_each(|address| address.set_gone(true));
+        is_removed
+    }
+
+    fn use_members(&self) {
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put_addresses(&configured);
+        self.has_other_members.notify_one();
+    }
+
+    /// Waits until backends are added or removed.
+    pub(crate) async fn other_members(&self) {
+        self.has_other_members.notified().await;
+    }
+
+    /// Returns the specs of added backends.
+    fn added(&self) -> Vec<AddressSpec> {
+        let Some(first) = self.spec.backends.first() else { return Vec::new() };
+        let spec = |member: Member| {
+            let text = Arc::clone(&member.text);
+            address_spec(&member.spec(first), &self.spec, text, member.target)
+        };
+        self.members.list().into_iter().map(spec).collect()
+    }
+
+    fn put_addresses(&self, configured: &[AddressSpec]) {
+        let mut specs = configured.to_vec();
+        for added in self.added() {
+            // The configuration may have it by now.
+            if !specs.iter().any(|known| known.target == added.target) {
+                specs.push(added);
+            }
+        }
         let before = self.addresses();
         let is_current = self.is_current();
         let mut after: Vec<Arc<Address>> = Vec::with_capacity(specs.len());
@@ -270,7 +339,7 @@ impl Upstream {
             tls: spec.tls.clone(),
             repeat,
         };
-        let backend = self.backends.get(key, &self.spec.health);
+        let backend = self.backends.get(key, &spec.text, &self.spec.health);
         let address = Arc::new(Address::new(spec, backend));
         if let Some(history) = self.backends.histories.take(&self.label, &address.spec.text) {
             address.recall(&history, Clock::start().mono_ms());

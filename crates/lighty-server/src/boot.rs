@@ -5,6 +5,7 @@
 
 pub mod block_settings;
 mod callers;
+mod control_socket;
 pub(crate) mod database_directories;
 pub mod document_root;
 pub mod error;
@@ -15,7 +16,7 @@ mod takeover;
 mod upgrade;
 mod upkeep;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::capabilities;
-use lighty_io::process::control::{self, ControlSocket};
+use lighty_io::process::control::ControlSocket;
 use lighty_io::process::memory;
 use lighty_io::process::own_program::OwnProgram;
 use lighty_io::process::privileges::{self, Identity, PidFile};
@@ -48,6 +49,7 @@ use crate::boot::document_root::check_document_root;
 use crate::boot::error::BootError;
 use crate::boot::supervision::Supervision;
 use crate::boot::takeover::Takeover;
+use crate::control::kept::KeptOrders;
 use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::listeners::{self, Bound};
 use crate::listen::live::LiveListeners;
@@ -65,6 +67,7 @@ use crate::worker::restarts::Restarts;
 use crate::worker::shares::{WorkerShares, worker_count};
 use crate::worker::thread::{Command, WorkerParts};
 use callers::Main;
+use control_socket::OpenedControl;
 use main_loop::{MainLoop, start_main_loop, wait_for_end};
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
@@ -128,10 +131,11 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     confine(&config, &options, &bound)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-    limits_kept.iter().for_each(|text| say(Level::Warning, text));
+    limits_kept.iter().chain(&control.warning).for_each(|text| say(Level::Warning, text));
     sandbox::report(&say);
     warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
+    let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
@@ -154,7 +158,6 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let launched = launch(parts, workers, takeover.is_some());
     let (workers, report) = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     announce((&urls, &network), &report, &server, &say);
-    warn_without_control(&control, &server, &say);
     let manager = Supervision::find(&say);
     if let Some(takeover) = takeover {
         takeover.finish(&workers.crew, &listeners, pid_file.as_ref(), &say);
@@ -170,13 +173,14 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
         log,
         errors: Arc::new(logs.errors),
         keeper,
+        kept,
         figures,
         service,
         telemetry: Telemetry::default(),
         restarts: Restarts::default(),
         leftovers: Leftovers::default(),
     };
-    let own = OwnProcess { program, manager, control: control.ok(), pid_file };
+    let own = OwnProcess { program, manager, control: control.socket, pid_file };
     Ok(Running { main_address, main_loop, workers, own, reloader, activity })
 }
 
@@ -187,7 +191,7 @@ struct Acquired {
     bound: Vec<Bound>,
     logs: Logs,
     pid_file: Option<PidFile>,
-    control: io::Result<ControlSocket>,
+    control: OpenedControl,
     upstreams: Arc<Registry>,
 }
 
@@ -205,10 +209,22 @@ fn acquire(
     let bound = bind(config, server, handed, workers)?;
     let logs = open_logs(config, server)?;
     let pid_file = create_pid_file(server, takeover.as_deref_mut())?;
-    let control = open_control(&main_loop, server, takeover);
+    let control = control_socket::open(&main_loop.runtime, server, takeover)?;
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(global)));
     Ok(Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams })
+}
+
+/// Reads the orders for backends that an earlier process has kept. They precede the backends.
+fn kept_orders(
+    server: &ServerSettings,
+    upstreams: &Registry,
+    say: &dyn Fn(Level, &str),
+) -> Arc<KeptOrders> {
+    let (kept, warning) = KeptOrders::load(server.state_dir.as_deref());
+    warning.iter().for_each(|text| say(Level::Warning, text));
+    upstreams.preset(kept.presets());
+    Arc::new(kept)
 }
 
 /// URLs by which other machines reach the server, if they are announced.
@@ -591,16 +607,6 @@ fn announce(
     }
 }
 
-fn warn_without_control(
-    control: &io::Result<ControlSocket>,
-    server: &ServerSettings,
-    say: &dyn Fn(Level, &str),
-) {
-    if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
-        say(Level::Warning, &format!("{why}: a reload is by signal only"));
-    }
-}
-
 fn create_pid_file(
     server: &ServerSettings,
     takeover: Option<&mut Takeover>,
@@ -610,18 +616,4 @@ fn create_pid_file(
         return Ok(Some(handed));
     }
     PidFile::create(path.as_ref()).map(Some).map_err(failed("server.pid-file"))
-}
-
-/// The control socket beside the pid file, if there is one and its directory allows it.
-fn open_control(
-    main_loop: &MainLoop,
-    server: &ServerSettings,
-    takeover: Option<&mut Takeover>,
-) -> io::Result<ControlSocket> {
-    let pid_file = server.pid_file.as_deref();
-    let pid_file = pid_file.ok_or_else(|| io::Error::other("server.pid-file is not set"))?;
-    let _inside = main_loop.runtime.enter();
-    let path = control::path_beside(pid_file.as_ref());
-    let handed = takeover.and_then(|takeover| takeover.control(&path));
-    handed.unwrap_or_else(|| ControlSocket::bind(&path, crate::control::is_complete))
 }

@@ -10,6 +10,7 @@ mod content_length;
 pub(crate) mod driver;
 pub(crate) mod h1;
 pub(crate) mod h2;
+mod malformed;
 mod meanwhile;
 pub(crate) mod presence;
 mod proxy_header;

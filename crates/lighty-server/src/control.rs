@@ -2,17 +2,33 @@
 //!
 //! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
 //! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
-//! responses, `backends` changes the use of backends, `drain_self` ends readiness, `maintenance`
-//! closes routes, `client` is the other end.
+//! responses. `connections` lists and ends connections, `bad_messages` lists malformed messages,
+//! `reports` makes whole documents, `limits` and `bans` concern clients, `diagnosis` changes the
+//! error log for a time, `backends` the use of backends, and `kept` keeps such orders on the disk.
+//! `drain_self` ends readiness, `maintenance` closes routes. `socket_path` is the place, `client` is
+//! the other end.
 
 mod backends;
+mod bad_messages;
+mod bans;
 pub mod client;
+mod connections;
+mod diagnosis;
 mod drain_self;
 mod fault;
+pub(crate) mod kept;
+mod limits;
 mod maintenance;
 mod message;
+mod reports;
 mod route;
+pub(crate) mod socket_path;
 mod views;
+
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the function public")]
+#[path = "../../../fuzz/src/control_request.rs"]
+mod control_request;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,18 +37,22 @@ use lighty_core::log::{About, Level, Log};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
 use lighty_io::process::control::CallerProcess;
+use lighty_io::process::control::access::ControlRight;
 use lighty_io::process::signals::Signal;
 use lighty_modules::health::Readiness;
+use lighty_modules::status::StatusDocument;
 use lighty_proxy::upstream::registry::Registry;
 use serde::Serialize;
 use tokio::sync::watch;
 
 pub(crate) use fault::ControlFault;
+use kept::KeptOrders;
 pub use lighty_io::process::control::path_beside as socket_beside;
 use message::ControlRequest;
 pub(crate) use message::is_complete;
 use route::{Change, Query, Verb};
 pub use route::{ROUTES, Route};
+pub use socket_path::socket_of;
 
 use crate::reload::{Plan, Refusal, Reloader};
 use crate::report::config_figures::ConfigFigures;
@@ -45,6 +65,7 @@ const NOTED_BYTES_MAX: usize = 200;
 pub(crate) struct ControlledServer {
     plans: watch::Receiver<Arc<Plan>>,
     upstreams: Arc<Registry>,
+    kept: Arc<KeptOrders>,
     figures: Arc<ConfigFigures>,
     log: Log,
     /// Earlier configurations that requests under way use: number, and seconds since their end.
@@ -56,6 +77,7 @@ impl ControlledServer {
         Self {
             plans: reloader.plans.subscribe(),
             upstreams: Arc::clone(&reloader.upstreams),
+            kept: Arc::clone(&reloader.kept),
             figures: Arc::clone(&reloader.figures),
             log: reloader.log.clone(),
             old_generations: reloader
@@ -98,8 +120,8 @@ pub(crate) enum ReloadKind {
 
 /// Body of a response to a change.
 #[derive(Serialize)]
-struct ChangeDone<'a> {
-    message: &'a str,
+struct ChangeDone {
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -123,9 +145,17 @@ async fn begin(
     caller: CallerProcess,
 ) -> Result<ControlWork, ControlFault> {
     let request = message::parse(request)?;
-    let work = match route::find(&request)? {
+    let verb = route::find(&request)?;
+    // A dry run runs the commands that the configuration includes.
+    let is_change = matches!(verb, Verb::Change(_) | Verb::Query(Query::DryRun));
+    if is_change && caller.right < ControlRight::Change {
+        return Err(ControlFault::ReadOnly);
+    }
+    let work = match verb {
         Verb::Query(Query::DryRun) => return Ok(ControlWork::Reload(ReloadKind::DryRun)),
-        Verb::Query(query) => return answer(server, query).await.map(ControlWork::Respond),
+        Verb::Query(query) => {
+            return answer(server, query, &request).await.map(ControlWork::Respond);
+        }
         Verb::Change(Change::Reload) => ControlWork::Reload(ReloadKind::Reload),
         Verb::Change(Change::Upgrade) => upgrade(&request, caller)?,
         Verb::Change(Change::ReopenLogs) => {
@@ -142,8 +172,15 @@ async fn begin(
             let message = maintenance::change(&closed, &plan.config, &request.body)?;
             ControlWork::Respond(done(&message))
         }
+        Verb::Change(Change::Kill) => made(connections::kill(server, &request).await?),
+        Verb::Change(Change::LogLevel) => made(diagnosis::log_level(server, &request)?),
+        Verb::Change(Change::Trace) => made(diagnosis::trace(server, &request).await?),
+        Verb::Change(Change::ClearLimits) => made(limits::clear(server, &request)?),
+        Verb::Change(Change::Ban) => made(bans::ban(server, &request).await?),
+        Verb::Change(Change::Unban) => made(bans::unban(server, &request)?),
+        Verb::Change(Change::Forget) => made(backends::forget(server, &request).await?),
         Verb::Change(Change::Backend(change)) => {
-            let changed = backends::change(&server.upstreams, change, &request.body)?;
+            let changed = backends::change(server, change, &request.body).await?;
             ControlWork::Respond(message::response(Status::OK, &changed))
         }
     };
@@ -156,20 +193,41 @@ fn note(server: &ControlledServer, request: &ControlRequest, caller: CallerProce
     // A page would fill the log.
     let shown = &request.body[..request.body.len().min(NOTED_BYTES_MAX)];
     let body = String::from_utf8_lossy(shown);
-    let CallerProcess { uid, pid } = caller;
+    let CallerProcess { uid, pid, .. } = caller;
     let text = format!("control: {} {} by user {uid}, process {pid}", request.path, body.trim());
     server.log.line(Level::Notice, Clock::start().unix_s(), &text, About::default());
 }
 
-async fn answer(server: &ControlledServer, query: Query) -> Result<Vec<u8>, ControlFault> {
+async fn answer(
+    server: &ControlledServer,
+    query: Query,
+    request: &ControlRequest,
+) -> Result<Vec<u8>, ControlFault> {
     Ok(match query {
         Query::Index => message::response(Status::OK, &views::index()),
         Query::Status => message::response(Status::OK, &views::status(server).await),
         Query::Backends => message::response(Status::OK, &views::backends(server)),
-        Query::Connections => message::response(Status::OK, &views::connections(server).await),
+        Query::Connections => {
+            message::response(Status::OK, &connections::list(server, request).await?)
+        }
         Query::Certificates => message::response(Status::OK, &views::certificates(server)),
         // Work for the main loop.
         Query::DryRun => return Err(ControlFault::Busy),
+        Query::Errors => message::response(Status::OK, &bad_messages::list(server).await),
+        Query::Limits => message::response(Status::OK, &limits::list(server, request)?),
+        Query::Bans => message::response(Status::OK, &bans::list(server)),
+        Query::Metrics => {
+            message::text(&reports::status_document(server, StatusDocument::Metrics).await?)
+        }
+        Query::Timings => message::response(Status::OK, &reports::timings(server, request).await?),
+        Query::Top => message::json(&reports::status_document(server, StatusDocument::Json).await?),
+        Query::Configuration => {
+            message::response(Status::OK, &reports::configuration(server).await?)
+        }
+        Query::Explain => {
+            message::response(Status::OK, &reports::explanation(server, request).await?)
+        }
+        Query::Dump => message::response(Status::OK, &reports::dump(server, request).await?),
     })
 }
 
@@ -229,10 +287,25 @@ pub(crate) async fn reload(reloader: &mut Reloader, kind: ReloadKind) -> Vec<u8>
 
 /// A response to a change that was made.
 fn done(message: &str) -> Vec<u8> {
-    message::response(Status::OK, &ChangeDone { message })
+    message::response(Status::OK, &ChangeDone { message: message.to_owned() })
+}
+
+/// The response to a change that was made here.
+fn made(change: ChangeDone) -> ControlWork {
+    ControlWork::Respond(message::response(Status::OK, &change))
 }
 
 /// A response to a refused request.
 pub(crate) fn refuse(fault: &ControlFault) -> Vec<u8> {
     message::response(fault.status(), &Failed { error: fault.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_the_fuzzer_keep_the_promises_of_the_parser() {
+        lighty_testkit::fuzz::replay("control_request", control_request::control_request);
+    }
 }

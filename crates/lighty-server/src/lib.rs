@@ -3,9 +3,9 @@
 //!
 //! Read in this order: `boot` (startup), `listen` (sockets, new connections, failing listeners),
 //! `worker` (one thread's state, its connections' timeouts and limits), `conn` (a connection's
-//! life), `tls` (certificates and policies), `sandbox` (rights that
-//! the process gives up), `report` (statistics), `reload`, `control` (the socket
-//! for operators), `modules` (the list of modules), `absent` (features that a build may lack),
+//! life), `tls` (certificates and policies), `sandbox` (rights that the process gives up), `report`
+//! (statistics), `reload`, `control` (the socket for operators), `explain` (a request's way through
+//! a configuration), `modules` (the list of modules), `absent` (features that a build may lack),
 //! `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -19,6 +19,7 @@ pub mod acme;
 pub mod boot;
 mod conn;
 pub mod control;
+pub mod explain;
 pub mod listen;
 pub mod modules;
 pub mod reload;

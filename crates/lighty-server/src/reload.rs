@@ -36,6 +36,7 @@ use crate::acme;
 use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
 use crate::boot::error_log;
+use crate::control::kept::KeptOrders;
 use crate::listen::listeners;
 use crate::listen::opened::{CrewChange, NextListeners, OpenListeners, Preparation};
 use crate::listen::planned::PlannedListener;
@@ -119,6 +120,8 @@ pub(crate) struct Reloader {
     pub errors: Arc<LogWriter>,
     /// Keeps certificates up to date.
     pub keeper: Keeper,
+    /// Orders for backends that outlive the process.
+    pub kept: Arc<KeptOrders>,
     /// Figures of the configuration, for the status page.
     pub figures: Arc<ConfigFigures>,
     /// Obtains certificates.

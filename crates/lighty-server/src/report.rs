@@ -76,6 +76,9 @@ pub(crate) fn report(
         report.hosts = worker.machine.metrics.hosts();
         report.history = worker.machine.metrics.history();
     }
+    if wanted.bad_messages {
+        report.bad_messages = worker.machine.bad_messages.list();
+    }
     count_connections(worker, &mut report, wanted.connections);
     report
 }
@@ -89,10 +92,14 @@ fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
         let doing = entry.doing();
         report.doing[doing.state.place()] += 1;
         let mut streams = Vec::new();
-        entry.for_each_stream(|doing, summary| {
+        let serial = worker.conns.serial(entry);
+        entry.for_each_stream(|stream, doing, summary| {
             report.streams[doing.state.place()] += 1;
             match streams_listed < room {
-                true => streams.push(connection(entry, doing, summary, now_s)),
+                true => {
+                    let own = connection(entry, doing, summary, now_s);
+                    streams.push(ConnectionReport { serial, stream, ..own });
+                }
                 false => report.unlisted += 1,
             }
             streams_listed += 1;
@@ -100,7 +107,7 @@ fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
         match report.connections.len() < room {
             true => {
                 let own = connection(entry, doing, entry.summary().as_ref(), now_s);
-                report.connections.push(ConnectionReport { streams, ..own });
+                report.connections.push(ConnectionReport { serial, streams, ..own });
             }
             false => report.unlisted += 1,
         }
@@ -116,6 +123,8 @@ fn connection(
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ConnectionReport {
         number: entry.number(),
+        serial: 0,
+        stream: 0,
         doing: doing.state,
         for_s: now_s.saturating_sub(doing.since_s),
         client: entry.client().into(),

@@ -21,6 +21,7 @@ use lighty_io::listen::BindSpec;
 use lighty_io::sandbox::{self, Coverage, SandboxPlan, launcher};
 
 use crate::boot::error::BootError;
+use crate::control::socket_path::socket_of;
 use derive::Derived;
 
 /// Restrictions of the process that depend on its caller.
@@ -76,7 +77,7 @@ pub(crate) fn enter(
         hides_memory: context.has_changed_user && !server.core_files,
     };
     // Without the control socket, nobody can order an upgrade.
-    if plan.coverage == Coverage::Process && server.pid_file.is_some() {
+    if plan.coverage == Coverage::Process && socket_of(server).is_some() {
         let failed = |error| BootError::Step("the launcher of upgrades".to_owned(), error);
         launcher::begin().map_err(failed)?;
     }

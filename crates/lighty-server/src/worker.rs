@@ -4,6 +4,7 @@ pub(crate) mod conn_table;
 pub(crate) mod crew;
 pub(crate) mod idle;
 mod lateness;
+mod orders;
 mod paces;
 pub(crate) mod restarts;
 pub(crate) mod shares;
@@ -329,6 +330,9 @@ impl Worker {
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.lateness.borrow_mut().note(self.machine.clock.take_late_us());
             self.note_second();
+            let now_s = self.machine.clock.unix_s();
+            self.machine.watch.expire(now_s);
+            self.machine.log.expire(now_s);
             self.conns.sweep(self.now_s(), |fault| {
                 if fault != Fault::ClientGone {
                     self.machine.counters.timed_out.add(1);

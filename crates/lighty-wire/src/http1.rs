@@ -4,6 +4,7 @@ pub mod chunked;
 pub mod client;
 mod connection;
 pub mod fault;
+pub mod fault_position;
 mod framing;
 mod limits;
 pub mod request;

@@ -9,6 +9,7 @@ mod scripts;
 mod tools;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
@@ -58,6 +59,10 @@ pub(crate) struct Cli {
     #[arg(skip)]
     pub(crate) is_lighttpd: bool,
 
+    /// True if an option names the format
+    #[arg(skip)]
+    is_format_chosen: bool,
+
     /// Stop gracefully after so many seconds without a request; 0: never
     #[arg(short = 'i', value_name = "SECONDS")]
     pub(crate) idle_timeout: Option<u32>,
@@ -99,14 +104,23 @@ impl Cli {
     pub(crate) fn of_line(line: Vec<OsString>) -> Self {
         let name = line.first().and_then(|path| Path::new(path).file_name());
         let is_lighttpd = name.is_some_and(|name| name == "lighttpd");
+        // Commands inherit the default of the option, so its value does not tell.
+        let names_format = |word: &OsString| word.as_encoded_bytes().starts_with(b"--format");
+        let is_format_chosen = line.iter().any(names_format);
         let parsed = Self::try_parse_from(line).unwrap_or_else(|wrong| with_hint(wrong).exit());
-        let mut cli = Self { is_lighttpd, ..parsed };
+        let mut cli = Self { is_lighttpd, is_format_chosen, ..parsed };
         if let Some(reading) = cli.command.as_ref().and_then(Command::reading).cloned() {
             cli.config = reading.config.or(cli.config);
             cli.strict |= reading.strict;
             cli.format = reading.format.unwrap_or(cli.format);
         }
         cli
+    }
+
+    /// Returns true if results are printed as JSON. Queries are where no person reads them.
+    pub(crate) fn prints_json(&self, is_query: bool) -> bool {
+        let is_piped = is_query && !std::io::stdout().is_terminal();
+        self.format == Format::Json || !self.is_format_chosen && is_piped
     }
 
     /// Returns true if the server detaches from the terminal.
@@ -235,9 +249,8 @@ pub(crate) enum Command {
     },
     /// Have a running server read its configuration again, and wait for the result
     Reload {
-        /// The running server's pid file, as server.pid-file names it; else that of -f FILE
-        #[arg(long, value_name = "FILE")]
-        pid_file: Option<PathBuf>,
+        #[command(flatten)]
+        server: RunningServer,
         #[command(flatten)]
         reading: Reading,
     },

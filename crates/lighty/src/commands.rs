@@ -17,12 +17,13 @@ use lighty_config::{
 use lighty_core::Settings;
 use lighty_server::background::{self, DetachedSide};
 use lighty_server::control::client::CallError;
+use lighty_server::explain::ExplainedRequest;
 use lighty_server::sandbox::SandboxOptions;
 use lighty_server::{boot, reload};
 
 #[cfg(feature = "acme")]
 use crate::cert;
-use crate::cli::{Cli, Command, Format, Serve};
+use crate::cli::{Cli, Command, Format, RunningServer, Serve};
 use crate::failure::{CommandFailure, say};
 #[cfg(feature = "scripts")]
 use crate::script_run;
@@ -78,17 +79,19 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print { .. }) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket, .. }) => {
-            let request = explain::ExplainedRequest { url, method, headers, from: *from, socket };
+            let request = ExplainedRequest {
+                url: url.clone(),
+                method: method.clone(),
+                headers: headers.clone(),
+                from: *from,
+                socket: socket.clone(),
+            };
             load_with_sources(&cli).and_then(|(config, sources)| {
                 explain::print(config, &sources, &request, cli.format)
             })
         }
-        Some(Command::Reload { pid_file, .. }) => {
-            control(&cli, pid_file.as_deref(), &Verb::Change("/reload"))
-        }
-        Some(Command::Ctl { what, server, .. }) => {
-            control(&cli, server.pid_file.as_deref(), &what.verb())
-        }
+        Some(Command::Reload { server, .. }) => control(&cli, server, &Verb::Change("/reload")),
+        Some(Command::Ctl { what, server, .. }) => control(&cli, server, &what.verb()),
         #[cfg(feature = "acme")]
         Some(Command::Cert { what, .. }) => load(&cli).and_then(|config| cert::run(&config, what)),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
@@ -286,29 +289,32 @@ fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     }
 }
 
+/// Finds the control socket of a running server.
+fn socket_of(cli: &Cli, server: &RunningServer) -> Result<PathBuf, CommandFailure> {
+    if let Some(path) = server.named_socket() {
+        return Ok(path);
+    }
+    let config = load(cli)?;
+    lighty_server::control::socket_of(&config.global().server).ok_or_else(|| {
+        CommandFailure::Says(
+            "the configuration has no control socket, because it names neither a \
+             server.control-socket nor a server.pid-file: use --socket or --pid-file"
+                .into(),
+        )
+    })
+}
+
 /// Sends a request to the control socket of a running server, and prints its reply.
-fn control(cli: &Cli, pid_file: Option<&Path>, verb: &Verb) -> Result<(), CommandFailure> {
-    let pid_file = match pid_file {
-        Some(path) => path.to_owned(),
-        None => {
-            let config = load(cli)?;
-            let named = config.global().server.pid_file.as_deref().map(PathBuf::from);
-            named.ok_or_else(|| {
-                CommandFailure::Says(
-                    "the configuration names no server.pid-file: use --pid-file".into(),
-                )
-            })?
-        }
-    };
-    let socket = lighty_server::control::socket_beside(&pid_file);
+fn control(cli: &Cli, server: &RunningServer, verb: &Verb) -> Result<(), CommandFailure> {
+    let socket = socket_of(cli, server)?;
     let reply = ctl::perform(&socket, verb).map_err(|error| match error {
         // The outcome of a reload is a list of diagnostics.
         CtlError::Call(CallError::Refused(text)) => CommandFailure::Says(text),
         other => CommandFailure::Says(format!("{}: {other}", socket.display())),
     })?;
-    let text = match cli.format {
-        Format::Json => format!("{reply:#}\n"),
-        Format::Text => ctl::text(&reply),
+    let text = match cli.prints_json(verb.is_query()) {
+        true => format!("{reply:#}\n"),
+        false => verb.text(&reply),
     };
     std::io::stdout().write_all(text.as_bytes())?;
     match ctl::expected_refusal(&reply) {
@@ -402,6 +408,7 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
         lighty_config::load(&FsLoader, main, &table::of_build(), options);
     if let Some(config) = &mut config {
         check::together(config).into_iter().for_each(|problem| diagnostics.push(problem));
+        config.keep_places(&sources);
     }
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
         for problem in check::deep(config) {

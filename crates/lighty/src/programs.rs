@@ -247,6 +247,7 @@ fn load_options(what: &LoadArguments) -> Result<LoadTestOptions, CommandFailure>
 fn top(what: &Top) -> Result<(), CommandFailure> {
     let options = top::TopOptions {
         url: what.url.clone(),
+        socket: what.server.named_socket(),
         view: match what.view {
             TopView::Routes => View::Routes,
             TopView::Stages => View::Stages,

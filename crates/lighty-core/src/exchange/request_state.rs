@@ -71,6 +71,19 @@ impl Extension for FileStatus {
     extension_slot!();
 }
 
+/// True if an operator traces the request: its details are logged, whatever the log's level. An
+/// extension, because few requests have it and many requests wait.
+#[derive(Default)]
+pub struct TracedRequest(pub bool);
+
+impl Extension for TracedRequest {
+    extension_slot!();
+
+    fn inherited(&self) -> Option<Self> {
+        Some(Self(self.0))
+    }
+}
+
 /// A module's index among those of the request's generation, or none. One byte, because many
 /// requests may wait at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

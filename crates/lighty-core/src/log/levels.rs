@@ -4,7 +4,7 @@
 //! its levels; the start, a reload and the control socket change them.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
 use crate::log::Level;
 
@@ -103,10 +103,15 @@ impl LogModule {
     }
 }
 
-/// Levels of all modules. One thread at a time changes them, any thread reads them.
+/// Levels of all modules. The main thread changes them; any thread reads them, and ends an order
+/// whose time is over.
 pub struct Levels {
-    /// The level of modules without one of their own.
+    /// The level in effect of modules without one of their own.
     common: AtomicU8,
+    /// The same without an operator's order.
+    configured: AtomicU8,
+    /// Wall-clock second at which an ordered level ends; 0: none is ordered.
+    ordered_until_s: AtomicI64,
     /// Levels by module, or `INHERITS`.
     modules: [AtomicU8; NAMES.len()],
     /// The lowest level of all, so that most calls compare one number.
@@ -118,6 +123,8 @@ impl Levels {
     pub fn new(common: Level) -> Self {
         Self {
             common: AtomicU8::new(common as u8),
+            configured: AtomicU8::new(common as u8),
+            ordered_until_s: AtomicI64::new(0),
             modules: [const { AtomicU8::new(INHERITS) }; NAMES.len()],
             lowest: AtomicU8::new(common as u8),
         }
@@ -139,10 +146,47 @@ impl Levels {
         (own != INHERITS).then(|| level(own))
     }
 
-    /// Changes the level of modules without one of their own.
+    /// Changes the level of modules without one of their own. An operator's order stays in effect
+    /// until its end.
     pub fn set_common(&self, common: Level) {
-        self.common.store(common as u8, Ordering::Relaxed);
+        self.configure(common);
         self.settle();
+    }
+
+    fn configure(&self, common: Level) {
+        self.configured.store(common as u8, Ordering::Relaxed);
+        if self.ordered_until_s().is_none() {
+            self.common.store(common as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Wall-clock second at which the configured common level takes the place of an ordered one.
+    pub fn ordered_until_s(&self) -> Option<i64> {
+        Some(self.ordered_until_s.load(Ordering::Relaxed)).filter(|until_s| *until_s != 0)
+    }
+
+    /// Sets the common level until a wall-clock second; `None`: the configured one again.
+    pub fn order(&self, order: Option<(Level, i64)>) {
+        let configured = self.configured.load(Ordering::Relaxed);
+        let (common, until_s) =
+            order.map_or((configured, 0), |(common, until_s)| (common as u8, until_s.max(1)));
+        self.ordered_until_s.store(until_s, Ordering::Relaxed);
+        self.common.store(common, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// Ends an order whose time is over.
+    pub fn expire(&self, now_s: i64) {
+        let until_s = self.ordered_until_s.load(Ordering::Relaxed);
+        if until_s == 0 || now_s < until_s {
+            return;
+        }
+        // Several threads may end it, and another order may begin meanwhile.
+        let ended =
+            self.ordered_until_s.compare_exchange(until_s, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
+            self.order(None);
+        }
     }
 
     /// Gives a module a level of its own, or the common one.
@@ -152,9 +196,10 @@ impl Levels {
         self.settle();
     }
 
-    /// Sets all levels, as a configuration has them. A later pair of a module wins.
+    /// Sets all levels, as a configuration has them. A later pair of a module wins. An operator's
+    /// order stays in effect until its end.
     pub fn replace(&self, common: Level, own: &[(LogModule, Level)]) {
-        self.common.store(common as u8, Ordering::Relaxed);
+        self.configure(common);
         for module in LogModule::all() {
             let named = own.iter().rev().find(|(named, _)| *named == module);
             let own = named.map_or(INHERITS, |(_, level)| *level as u8);

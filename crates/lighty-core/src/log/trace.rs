@@ -2,6 +2,7 @@
 //!
 //! The switches are part of a request's settings, so a condition can trace a single client or URL.
 //! Lines are at level `notice`, because an operator who sets a switch wants to see them.
+//! `lighty ctl trace` turns them on for single requests at run time, with secrets left out.
 
 use std::fmt::Write;
 
@@ -9,6 +10,7 @@ use lighty_config::Facts;
 
 use crate::exchange::Exchange;
 use crate::log::Level;
+use crate::machine::bad_messages::{HIDDEN, is_secret};
 
 /// Maximum bytes of an unparsable head shown in a line.
 const RAW_BYTES_MAX: usize = 1024;
@@ -17,12 +19,15 @@ const RAW_BYTES_MAX: usize = 1024;
 #[inline]
 pub fn is_on(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
-    core.log_request_header | core.log_condition_handling | core.log_request_handling
+    core.log_request_header
+        | core.log_condition_handling
+        | core.log_request_handling
+        | ex.is_traced()
 }
 
 /// Logs the head of a request: `debug.log-request-header`.
 pub fn request(ex: &Exchange) {
-    if ex.settings.core.log_request_header {
+    if ex.settings.core.log_request_header || ex.is_traced() {
         ex.log_in_full(Level::Notice, &request_header(ex));
     }
 }
@@ -31,10 +36,10 @@ pub fn request(ex: &Exchange) {
 /// `debug.log-request-handling`.
 pub fn pass(ex: &Exchange) {
     let core = &ex.settings.core;
-    if core.log_condition_handling {
+    if core.log_condition_handling || ex.is_traced() {
         conditions(ex);
     }
-    if core.log_request_handling {
+    if core.log_request_handling || ex.is_traced() {
         let by = if ex.state.handler.is_empty() { "the core" } else { ex.state.handler };
         let fault = ex.state.fault.map_or("", |fault| fault.verdict().message);
         let comma = if fault.is_empty() { "" } else { ", " };
@@ -64,7 +69,7 @@ pub fn error_handler(ex: &Exchange) {
 pub fn response(ex: &Exchange) {
     let core = &ex.settings.core;
     if core.log_request_header_on_error
-        && !core.log_request_header
+        && !(core.log_request_header || ex.is_traced())
         && ex.response.status.code() >= 400
     {
         ex.log_in_full(Level::Notice, &request_header(ex));
@@ -74,14 +79,27 @@ pub fn response(ex: &Exchange) {
 /// Logs the response head as sent: `debug.log-response-header`.
 #[inline]
 pub fn response_head(ex: &Exchange, head: &[u8]) {
-    if ex.settings.core.log_response_header {
+    if ex.settings.core.log_response_header || ex.is_traced() {
         log_response_head(ex, head);
     }
 }
 
 #[cold]
 fn log_response_head(ex: &Exchange, head: &[u8]) {
-    ex.log_in_full(Level::Notice, &format!("response header:{}", bracketed(head)));
+    let secrets = secrets_of(ex, ex.settings.core.log_response_header);
+    ex.log_in_full(Level::Notice, &format!("response header:{}", bracketed(head, secrets)));
+}
+
+/// Values of fields with credentials in a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secrets {
+    Shown,
+    Hidden,
+}
+
+/// A switch of the configuration shows all fields, and a trace at run time hides credentials.
+fn secrets_of(ex: &Exchange, is_configured: bool) -> Secrets {
+    if ex.is_traced() && !is_configured { Secrets::Hidden } else { Secrets::Shown }
 }
 
 /// Logs a rejected head as received: both request-header switches.
@@ -90,26 +108,37 @@ pub fn refused_head(ex: &Exchange, raw: &[u8]) {
     if core.log_request_header || core.log_request_header_on_error {
         let shown = &raw[..raw.len().min(RAW_BYTES_MAX)];
         let more = if shown.len() < raw.len() { " ..." } else { "" };
-        ex.log_in_full(Level::Notice, &format!("request header:{}{more}", bracketed(shown)));
+        let lines = bracketed(shown, Secrets::Shown);
+        ex.log_in_full(Level::Notice, &format!("request header:{lines}{more}"));
     }
 }
 
 /// The lines of a head, each in brackets, so that none of its bytes can forge a log line.
-fn bracketed(head: &[u8]) -> String {
+fn bracketed(head: &[u8], secrets: Secrets) -> String {
     let mut text = String::new();
     for line in head.split(|b| *b == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !line.is_empty() {
-            let _ = write!(text, " [{}]", line.escape_ascii());
+        if line.is_empty() {
+            continue;
         }
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let _ = match secrets == Secrets::Hidden && is_secret(name) {
+            true => write!(text, " [{}: {HIDDEN}]", name.escape_ascii()),
+            false => write!(text, " [{}]", line.escape_ascii()),
+        };
     }
     text
 }
 
 fn request_header(ex: &Exchange) -> String {
+    let core = &ex.settings.core;
+    let secrets = secrets_of(ex, core.log_request_header || core.log_request_header_on_error);
     let mut text = format!("request header: [{}]", ex.request.line.escape_ascii());
     for (name, value) in ex.request.fields.iter() {
-        let _ = write!(text, " [{}: {}]", name.escape_ascii(), value.escape_ascii());
+        let _ = match secrets == Secrets::Hidden && is_secret(name) {
+            true => write!(text, " [{}: {HIDDEN}]", name.escape_ascii()),
+            false => write!(text, " [{}: {}]", name.escape_ascii(), value.escape_ascii()),
+        };
     }
     text
 }
@@ -133,7 +162,9 @@ mod tests {
 
     #[test]
     fn a_head_is_one_line_whatever_is_in_it() {
-        let text = bracketed(b"GET / HTTP/1.1\r\nA: b\r\x1b[2J\n\r\n");
+        let text = bracketed(b"GET / HTTP/1.1\r\nA: b\r\x1b[2J\n\r\n", Secrets::Shown);
         assert_eq!(text, " [GET / HTTP/1.1] [A: b\\r\\x1b[2J]");
+        let text = bracketed(b"HTTP/1.1 200 OK\r\nSet-Cookie: hush\r\n\r\n", Secrets::Hidden);
+        assert_eq!(text, " [HTTP/1.1 200 OK] [Set-Cookie: ***]");
     }
 }

@@ -6,17 +6,21 @@
 mod ended;
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lighty_io::threads::panics;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::machine::bad_messages::BadMessage;
+use crate::machine::bans::Bans;
 use crate::machine::metrics::Snapshot;
 use crate::machine::metrics::exemplars::Exemplars;
 use crate::machine::metrics::history::Second;
 use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::SeriesNames;
+use crate::machine::request_watch::TraceFilter;
 
 /// Time limit for a worker's reply. Slower workers are reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -82,8 +86,13 @@ impl ConnState {
 /// Report of one connection, or of one of its streams.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
-    /// Number of the connection, unique within its worker. Streams have their connection's.
+    /// Number of the connection, unique within its worker among open ones. Streams have their
+    /// connection's.
     pub number: u32,
+    /// Number of earlier connections with this number, which tells it from them.
+    pub serial: u32,
+    /// Identifier of the stream; 0 for the connection itself.
+    pub stream: u32,
     /// State of the connection.
     pub doing: ConnState,
     /// Seconds in this state.
@@ -198,6 +207,8 @@ pub struct Report {
     pub history: Vec<Second>,
     /// Named counters, to be summed over all workers.
     pub figures: Vec<(String, u64)>,
+    /// The latest bad messages, the oldest first; empty if not requested.
+    pub bad_messages: Vec<BadMessage>,
 }
 
 impl Report {
@@ -258,6 +269,10 @@ pub struct BackendReport {
     pub first_byte_us: u32,
     /// The backend's share of requests.
     pub weight: u32,
+    /// Maximum number of connections to it.
+    pub connections_max: u32,
+    /// True if it was added at run time.
+    pub is_added: bool,
 }
 
 /// Optional parts of a report.
@@ -267,9 +282,40 @@ pub struct ReportParts {
     pub connections: bool,
     /// Include [`Report::durations`] and [`Report::history`].
     pub durations: bool,
+    /// Include [`Report::bad_messages`].
+    pub bad_messages: bool,
 }
 
-type ReportQuery = (ReportParts, oneshot::Sender<Report>);
+/// An order of an operator to the workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerOrder {
+    /// End a connection, or one of its streams.
+    Kill {
+        /// Index of the worker.
+        worker: usize,
+        /// Number of the connection.
+        number: u32,
+        /// As in [`ConnectionReport::serial`].
+        serial: u32,
+        /// Identifier of the stream; 0: the connection.
+        stream: u32,
+    },
+    /// End all connections of a client, which has just been banned.
+    KillClient(IpAddr),
+    /// Record the targets of requests for some seconds.
+    NoteTargets {
+        /// Number of seconds.
+        for_s: u32,
+    },
+    /// Log details of the requests that match; `None`: of none.
+    Trace(Option<TraceFilter>),
+}
+
+/// Mail for a worker, with the way for its reply.
+enum WorkerMail {
+    Report(ReportParts, oneshot::Sender<Report>),
+    Order(WorkerOrder, oneshot::Sender<bool>),
+}
 
 /// The board of a process. Clones share it.
 #[derive(Clone, Default)]
@@ -277,23 +323,38 @@ pub struct StatusBoard(Arc<Desks>);
 
 #[derive(Default)]
 struct Desks {
-    workers: Mutex<Vec<(usize, mpsc::Sender<ReportQuery>)>>,
+    workers: Mutex<Vec<(usize, mpsc::Sender<WorkerMail>)>>,
     /// Counters of the workers that have ended.
     ended: Mutex<Option<Report>>,
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
     names: SeriesNames,
+    bans: Arc<Bans>,
 }
 
-/// A worker's end of the board: receives the questions.
-pub struct StatusResponder(mpsc::Receiver<ReportQuery>);
+/// A worker's end of the board: receives the questions and orders.
+pub struct StatusResponder(mpsc::Receiver<WorkerMail>);
 
 impl StatusResponder {
-    /// Replies to questions for as long as it is polled.
-    pub async fn respond(mut self, mut report: impl FnMut(ReportParts) -> Report) {
-        while let Some((wanted, asker)) = self.0.recv().await {
-            // The reader may have timed out. If the report panics, this reply is skipped.
-            if let Ok(report) = panics::caught_in(|| report(wanted)) {
-                let _ = asker.send(report);
+    /// Replies to questions, and obeys orders, for as long as it is polled. `obey` returns true if
+    /// an order had an effect in this worker.
+    pub async fn respond(
+        mut self,
+        mut report: impl FnMut(ReportParts) -> Report,
+        mut obey: impl FnMut(&WorkerOrder) -> bool,
+    ) {
+        while let Some(mail) = self.0.recv().await {
+            // The sender may have timed out. If the work panics, this reply is skipped.
+            match mail {
+                WorkerMail::Report(wanted, asker) => {
+                    if let Ok(report) = panics::caught_in(|| report(wanted)) {
+                        let _ = asker.send(report);
+                    }
+                }
+                WorkerMail::Order(order, operator) => {
+                    if let Ok(is_obeyed) = panics::caught_in(|| obey(&order)) {
+                        let _ = operator.send(is_obeyed);
+                    }
+                }
             }
         }
     }
@@ -317,7 +378,7 @@ impl StatusBoard {
     }
 
     /// Returns the desks of the workers that have not ended.
-    fn desks(&self) -> MutexGuard<'_, Vec<(usize, mpsc::Sender<ReportQuery>)>> {
+    fn desks(&self) -> MutexGuard<'_, Vec<(usize, mpsc::Sender<WorkerMail>)>> {
         let mut desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
         desks.retain(|(_, desk)| !desk.is_closed());
         desks
@@ -339,6 +400,11 @@ impl StatusBoard {
         ended.get_or_insert_with(Report::of_ended).absorb(last);
     }
 
+    /// The clients that are refused.
+    pub fn bans(&self) -> &Arc<Bans> {
+        &self.0.bans
+    }
+
     /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
     /// that do not reply in time are missing from the reports. The counters of ended workers follow
     /// as one more report, see [`Report::is_of_ended`].
@@ -356,6 +422,24 @@ impl StatusBoard {
         reports.extend(ended);
         reports.sort_by_key(|report| report.worker);
         (reports, desks.len())
+    }
+
+    /// Gives every worker an order. Returns the number of workers in which it had an effect.
+    /// Workers that do not reply in time are not waited for, and obey later.
+    pub async fn order(&self, order: &WorkerOrder) -> usize {
+        let desks = self.desks().clone();
+        let send = |desk: &mpsc::Sender<WorkerMail>| {
+            let (done, obeyed) = oneshot::channel();
+            desk.try_send(WorkerMail::Order(order.clone(), done)).is_ok().then_some(obeyed)
+        };
+        let responses: Vec<_> = desks.iter().filter_map(|(_, desk)| send(desk)).collect();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let mut count = 0;
+        for response in responses {
+            let obeyed = tokio::time::timeout_at(deadline, response).await;
+            count += usize::from(matches!(obeyed, Ok(Ok(true))));
+        }
+        count
     }
 
     /// Figures of all workers, summed, and of the process, sorted by name.
@@ -393,11 +477,11 @@ impl StatusBoard {
 }
 
 fn ask_one(
-    responder: &mpsc::Sender<ReportQuery>,
+    responder: &mpsc::Sender<WorkerMail>,
     wanted: ReportParts,
 ) -> Option<oneshot::Receiver<Report>> {
     let (response, answered) = oneshot::channel();
-    responder.try_send((wanted, response)).is_ok().then_some(answered)
+    responder.try_send(WorkerMail::Report(wanted, response)).is_ok().then_some(answered)
 }
 
 /// The scoreboard letters of the reported connections.
@@ -435,8 +519,8 @@ mod tests {
         let hangs = board.join(2);
         let (reports, workers) = tokio::select! {
             responses = board.ask(ReportParts::default()) => responses,
-            () = second.respond(|_| report(1)) => unreachable!("it answers for ever"),
-            () = first.respond(|_| report(0)) => unreachable!("it answers for ever"),
+            () = second.respond(|_| report(1), |_| true) => unreachable!("it answers for ever"),
+            () = first.respond(|_| report(0), |_| true) => unreachable!("it answers for ever"),
         };
         assert_eq!((reports.len(), workers), (2, 3));
         assert_eq!(board.workers(), [2], "the others have ended");
@@ -445,6 +529,21 @@ mod tests {
         let figures = board.figures(&reports);
         let text: Vec<_> = figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(text, ["a.process=up", "b.sum=6", "c.0=1", "c.1=1"]);
+    }
+
+    #[tokio::test]
+    async fn orders_reach_all_workers_and_their_effects_are_counted() {
+        let board = StatusBoard::default();
+        let (first, second) = (board.join(0), board.join(1));
+        let _hangs = board.join(2);
+        let order = WorkerOrder::Kill { worker: 1, number: 2, serial: 3, stream: 0 };
+        let obeys = |index: usize| move |order: &WorkerOrder| matches!(order, WorkerOrder::Kill { worker, .. } if *worker == index);
+        let count = tokio::select! {
+            count = board.order(&order) => count,
+            () = first.respond(|_| report(0), obeys(0)) => unreachable!("it answers for ever"),
+            () = second.respond(|_| report(1), obeys(1)) => unreachable!("it answers for ever"),
+        };
+        assert_eq!(count, 1);
     }
 
     #[tokio::test]

@@ -1,14 +1,15 @@
 //! The core's rows of the directive table.
 //!
-//! `process`: directives of the process. `sandbox`: its rights. `connections`: limits on
-//! connections and requests. `http2`: limits of HTTP/2. `lifecycle`: stop, and restarts of workers.
-//! `files`: files, media types and validators. `bodies`: bodies between client and backend.
-//! `debug`: tracing switches. `error_log`: contents of the error log. `feature_flags`:
-//! `server.feature-flags`. `tls`: lighttpd's TLS switches. `lighttpd`: lighttpd's names that this
-//! version does not support, or never will.
+//! `process`: directives of the process. `sandbox`: its rights. `control`: its control socket.
+//! `connections`: limits on connections and requests. `http2`: limits of HTTP/2. `lifecycle`: stop,
+//! and restarts of workers. `files`: files, media types and validators. `bodies`: bodies between
+//! client and backend. `debug`: tracing switches. `error_log`: contents of the error log.
+//! `feature_flags`: `server.feature-flags`. `tls`: lighttpd's TLS switches. `lighttpd`: lighttpd's
+//! names that this version does not support, or never will.
 
 mod bodies;
 mod connections;
+mod control;
 mod debug;
 mod error_log;
 mod feature_flags;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Directive<Settings>> {
     let mut rows = process::rows();
     rows.extend(error_log::rows());
     rows.extend(sandbox::rows());
+    rows.extend(control::rows());
     rows.extend(connections::rows());
     rows.extend(http2::rows());
     rows.extend(lifecycle::rows());

@@ -1,9 +1,11 @@
 //! The control socket: a unix socket, by default beside the pid file. A caller sends a request and
 //! gets a reply with its outcome. The main thread serves it, never a worker.
 
+pub mod access;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+
+use self::access::{ControlAccess, ControlRight};
 
 /// Maximum lengths of a request and of a reply, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
@@ -50,6 +54,7 @@ pub struct ControlSocket {
     /// Device and inode: another server may have put its own socket there.
     identity: (u64, u64),
     listening: OwnedFd,
+    access: Arc<ControlAccess>,
     is_complete: IsComplete,
     /// Another process has the socket, and its file.
     is_left: AtomicBool,
@@ -72,6 +77,8 @@ pub struct CallerProcess {
     pub uid: u32,
     /// Its number; 0 if it is in another namespace of processes.
     pub pid: i32,
+    /// Its rights.
+    pub right: ControlRight,
 }
 
 impl CallerProcess {
@@ -82,21 +89,22 @@ impl CallerProcess {
 }
 
 impl ControlSocket {
-    /// Binds the socket, replacing that of an earlier server. Only the server's user and root may
-    /// connect. A request ends where `is_complete` says so, or where the caller ends its stream.
+    /// Binds the socket, replacing that of an earlier server. Root, the owner and the groups of
+    /// `access` may connect. A request ends where `is_complete` says so, or where the caller ends
+    /// its stream.
     ///
     /// # Errors
     /// Errors with the path in the text.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn bind(path: &Path, is_complete: IsComplete) -> io::Result<Self> {
-        Self::bind_at(path, is_complete).map_err(|error| {
+    pub fn bind(path: &Path, access: ControlAccess, is_complete: IsComplete) -> io::Result<Self> {
+        Self::bind_at(path, access, is_complete).map_err(|error| {
             io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
         })
     }
 
-    fn bind_at(path: &Path, is_complete: IsComplete) -> io::Result<Self> {
+    fn bind_at(path: &Path, access: ControlAccess, is_complete: IsComplete) -> io::Result<Self> {
         let is_socket =
             |path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
         if is_socket(path) && net::UnixStream::connect(path).is_ok() {
@@ -111,34 +119,48 @@ impl ControlSocket {
             std::fs::remove_file(&unnamed)?;
         }
         let listener = UnixListener::bind(&unnamed)?;
-        let named = std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))
-            .and_then(|()| std::fs::rename(&unnamed, path));
+        let named = access.apply(&unnamed).and_then(|()| std::fs::rename(&unnamed, path));
         if let Err(error) = named {
             let _ = std::fs::remove_file(&unnamed);
             return Err(error);
         }
-        let named = Self::over(listener, path, is_complete);
+        let named = Self::over(listener, path, access, is_complete);
         named.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
-    /// Continues on the listening socket of the server before this one, which has this path.
+    /// Continues on the listening socket of the server before this one, which has this path. Its
+    /// callers have the rights of `access` from now on.
     ///
     /// # Errors
     /// It is no socket, or its path is gone.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn handed(descriptor: OwnedFd, path: &Path, is_complete: IsComplete) -> io::Result<Self> {
+    pub fn handed(
+        descriptor: OwnedFd,
+        path: &Path,
+        access: ControlAccess,
+        is_complete: IsComplete,
+    ) -> io::Result<Self> {
         let listener = net::UnixListener::from(descriptor);
         listener.set_nonblocking(true)?;
-        Self::over(UnixListener::from_std(listener)?, path, is_complete)
+        // The file may belong to another user, who has chosen its mode. Rights are checked anyway.
+        let _ = access.apply(path);
+        Self::over(UnixListener::from_std(listener)?, path, access, is_complete)
     }
 
-    fn over(listener: UnixListener, path: &Path, is_complete: IsComplete) -> io::Result<Self> {
+    fn over(
+        listener: UnixListener,
+        path: &Path,
+        access: ControlAccess,
+        is_complete: IsComplete,
+    ) -> io::Result<Self> {
         let meta = std::fs::symlink_metadata(path)?;
+        let access = Arc::new(ControlAccess { owner: Some(access.owner()), ..access });
         let (queue, calls) = mpsc::channel(1);
         let listening = listener.as_fd().try_clone_to_owned()?;
-        let accepting = tokio::spawn(accept_calls(listener, is_complete, queue.clone()));
+        let accepting =
+            tokio::spawn(accept_calls(listener, Arc::clone(&access), is_complete, queue.clone()));
         Ok(Self {
             accepting: sync::Mutex::new(accepting),
             calls: Mutex::new(calls),
@@ -146,6 +168,7 @@ impl ControlSocket {
             path: path.to_owned(),
             identity: (meta.dev(), meta.ino()),
             listening,
+            access,
             is_complete,
             is_left: AtomicBool::new(false),
         })
@@ -174,7 +197,8 @@ impl ControlSocket {
         let listener = net::UnixListener::from(self.listening.try_clone()?);
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
-        let accepting = tokio::spawn(accept_calls(listener, self.is_complete, self.queue.clone()));
+        let (access, queue) = (Arc::clone(&self.access), self.queue.clone());
+        let accepting = tokio::spawn(accept_calls(listener, access, self.is_complete, queue));
         *self.accepting.lock().unwrap_or_else(PoisonError::into_inner) = accepting;
         self.is_left.store(false, Ordering::Relaxed);
         Ok(())
@@ -190,13 +214,13 @@ impl ControlSocket {
     }
 }
 
-/// Reads requests, of several callers at a time; only root and the owner may call.
+/// Reads requests, of several callers at a time.
 async fn accept_calls(
     listener: UnixListener,
+    access: Arc<ControlAccess>,
     is_complete: IsComplete,
     queue: mpsc::Sender<Caller>,
 ) {
-    let owner = rustix::process::geteuid().as_raw();
     let places = Arc::new(Semaphore::new(CALLERS_MAX));
     loop {
         // The semaphore is never closed.
@@ -206,9 +230,9 @@ async fn accept_calls(
             tokio::time::sleep(CALLER_PATIENCE).await;
             continue;
         };
-        let queue = queue.clone();
+        let (queue, access) = (queue.clone(), Arc::clone(&access));
         tokio::spawn(async move {
-            if let Some(caller) = read_call(stream, owner, is_complete).await {
+            if let Some(caller) = read_call(stream, &access, is_complete).await {
                 // The socket is gone if nobody receives.
                 let _ = queue.send(caller).await;
             }
@@ -217,12 +241,18 @@ async fn accept_calls(
     }
 }
 
-async fn read_call(stream: UnixStream, owner: u32, is_complete: IsComplete) -> Option<Caller> {
+async fn read_call(
+    stream: UnixStream,
+    access: &ControlAccess,
+    is_complete: IsComplete,
+) -> Option<Caller> {
     let peer = stream.peer_cred().ok()?;
-    let process = CallerProcess { uid: peer.uid(), pid: peer.pid().unwrap_or(0) };
-    if process.uid != 0 && process.uid != owner {
-        return None;
+    let mut groups = vec![peer.gid()];
+    if access.has_groups() {
+        groups.extend(access::peer_groups(stream.as_fd()));
     }
+    let right = access.right(peer.uid(), &groups)?;
+    let process = CallerProcess { uid: peer.uid(), pid: peer.pid().unwrap_or(0), right };
     let mut caller = Caller { stream, request: Vec::new(), process };
     let reading = caller.read(is_complete);
     tokio::time::timeout(CALLER_PATIENCE, reading).await.ok()?.ok()?;
@@ -291,7 +321,13 @@ pub fn ask(path: &Path, request: &[u8], patience: Duration) -> io::Result<Vec<u8
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    fn bind(path: &Path, is_complete: IsComplete) -> io::Result<ControlSocket> {
+        ControlSocket::bind(path, ControlAccess::default(), is_complete)
+    }
 
     fn until_end(_: &[u8]) -> bool {
         false
@@ -307,7 +343,7 @@ mod tests {
         let path = path_beside(&directory.path().join("pid"));
         let socket_path = path.clone();
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
+            let socket = bind(&path, until_end).expect("a socket");
             let mode = std::fs::metadata(&path).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let asking =
@@ -325,7 +361,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
+            let socket = bind(&path, until_end).expect("a socket");
             let _mute = net::UnixStream::connect(&path).expect("connected");
             let second = path.clone();
             let asking =
@@ -340,7 +376,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path, until_end).expect("a socket");
+            let socket = bind(&path, until_end).expect("a socket");
             let mut caller = UnixStream::connect(&path).await.expect("connected");
             caller.write_all(b"rel").await.expect("written");
             // The connection was accepted, and half of the request has been read.
@@ -358,13 +394,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let first = ControlSocket::bind(&path, until_end).expect("a socket");
-            let error = ControlSocket::bind(&path, until_end).expect_err("it is in use");
+            let first = bind(&path, until_end).expect("a socket");
+            let error = bind(&path, until_end).expect_err("it is in use");
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
             assert!(error.to_string().contains("another server"), "{error}");
             assert!(path.exists());
             drop(first);
-            drop(ControlSocket::bind(&path, until_end).expect("free again"));
+            drop(bind(&path, until_end).expect("free again"));
         });
     }
 
@@ -373,7 +409,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         runtime().block_on(async {
-            let socket = ControlSocket::bind(&path, |bytes| bytes.ends_with(b".")).expect("it");
+            let socket = bind(&path, |bytes| bytes.ends_with(b".")).expect("it");
             let mut caller = UnixStream::connect(&path).await.expect("connected");
             caller.write_all(b"reload.").await.expect("written");
             let next = tokio::time::timeout(Duration::from_secs(20), socket.next());
@@ -390,7 +426,7 @@ mod tests {
         let path = directory.path().join("ctl");
         for length in [REQUEST_BYTES_MAX - 1, REQUEST_BYTES_MAX, REQUEST_BYTES_MAX + 1] {
             runtime().block_on(async {
-                let socket = ControlSocket::bind(&path, until_end).expect("a socket");
+                let socket = bind(&path, until_end).expect("a socket");
                 let mut caller = UnixStream::connect(&path).await.expect("connected");
                 let sending = async {
                     let _ = caller.write_all(&vec![b'x'; length]).await;
@@ -407,10 +443,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ctl");
         drop(net::UnixListener::bind(&path).expect("bound"));
-        runtime()
-            .block_on(async { drop(ControlSocket::bind(&path, until_end).expect("replaced")) });
+        runtime().block_on(async { drop(bind(&path, until_end).expect("replaced")) });
         std::fs::write(&path, "mine").expect("written");
-        runtime().block_on(async { ControlSocket::bind(&path, until_end).expect_err("a file") });
+        runtime().block_on(async { bind(&path, until_end).expect_err("a file") });
         assert_eq!(std::fs::read_to_string(&path).expect("kept"), "mine");
     }
 }

@@ -23,10 +23,31 @@ impl Rate {
         Self { interval_us, burst: burst.max(1), due_us: ContinuedCounts::default(), keys_max }
     }
 
+    fn all(&self) -> &Mutex<Keys<u64>> {
+        self.due_us.get(|| Mutex::new(Keys::new(self.keys_max)))
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.all().lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns the microseconds until a request of the key is admitted, without counting one.
+    pub(super) fn wait_us(&self, key: EvasiveKey, now_us: u64) -> u64 {
+        let keys = self.all().lock().unwrap_or_else(PoisonError::into_inner);
+        let from_us = keys.get(key).map_or(now_us, |due_us| (*due_us).max(now_us));
+        let ahead_us = self.interval_us.saturating_mul(self.burst - 1);
+        from_us.saturating_sub(now_us).saturating_sub(ahead_us)
+    }
+
+    /// Forgets a key. Returns false if it is unknown.
+    pub(super) fn clear(&self, key: EvasiveKey) -> bool {
+        self.all().lock().unwrap_or_else(PoisonError::into_inner).forget(key)
+    }
+
     /// Admits a request, or returns the microseconds until one is admitted.
     pub(super) fn take(&self, key: EvasiveKey, now_us: u64) -> Result<(), u64> {
-        let all = self.due_us.get(|| Mutex::new(Keys::new(self.keys_max)));
-        let mut keys = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.all().lock().unwrap_or_else(PoisonError::into_inner);
         let due_us = keys.entry(key, now_us, |due_us| *due_us <= now_us, || now_us);
         let from_us = (*due_us).max(now_us);
         let ahead_us = self.interval_us.saturating_mul(self.burst - 1);
@@ -41,8 +62,7 @@ impl Rate {
     /// Continues with the times of another limit.
     pub(super) fn continue_from(&self, before: &Self) {
         self.due_us.continue_from(&before.due_us);
-        let keys = self.due_us.get(|| Mutex::new(Keys::new(self.keys_max)));
-        keys.lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
+        self.all().lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
     }
 }
 
@@ -59,6 +79,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(rate.take(1, start), Ok(()));
         }
+        assert_eq!((rate.wait_us(1, start), rate.keys()), (SECOND / 2, 1));
         assert_eq!(rate.take(1, start), Err(SECOND / 2));
         assert_eq!(rate.take(2, start), Ok(()), "another key");
         assert_eq!(rate.take(1, start + SECOND / 2 - 1), Err(1));
@@ -68,6 +89,7 @@ mod tests {
             assert_eq!(rate.take(1, start + 100 * SECOND), Ok(()));
         }
         assert!(rate.take(1, start + 100 * SECOND).is_err(), "waiting does not save up");
+        assert!(rate.clear(1) && !rate.clear(1) && rate.take(1, start + 100 * SECOND).is_ok());
     }
 
     #[test]

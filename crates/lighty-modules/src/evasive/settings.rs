@@ -1,5 +1,6 @@
 //! The directives of limits per key.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int, parse_string};
@@ -104,14 +105,17 @@ impl KeyKind {
     }
 }
 
-/// The address, or for IPv6 its network: an IPv6 client can use any address of its network.
+/// The key of a client's address.
 fn of_address(ex: &Exchange) -> EvasiveKey {
-    match ex.request.remote_ip().map(|ip| network(ip, 32, 64)) {
-        Some(ip) => match ip {
-            std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()) | 0xffff << 32,
-            std::net::IpAddr::V6(ip) => ip.to_bits(),
-        },
-        None => 0,
+    ex.request.remote_ip().map_or(0, key_of)
+}
+
+/// The key of an address, or for IPv6 of its network: an IPv6 client can use any address of its
+/// network.
+pub(super) fn key_of(ip: IpAddr) -> EvasiveKey {
+    match network(ip.to_canonical(), 32, 64) {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) | 0xffff << 32,
+        IpAddr::V6(ip) => ip.to_bits(),
     }
 }
 

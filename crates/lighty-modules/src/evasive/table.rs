@@ -68,6 +68,21 @@ impl<V> Keys<V> {
         self.values.entry(key).or_insert_with(make)
     }
 
+    /// Returns the number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns the value of a known key.
+    pub(super) fn get(&self, key: EvasiveKey) -> Option<&V> {
+        self.values.get(&key)
+    }
+
+    /// Forgets a key. Returns false if it is unknown.
+    pub(super) fn forget(&mut self, key: EvasiveKey) -> bool {
+        self.values.remove(&key).is_some()
+    }
+
     fn make_room(&mut self, now_us: u64, is_idle: impl Fn(&V) -> bool) {
         if now_us.saturating_sub(self.swept_us) >= SWEEP_US {
             self.swept_us = now_us;
@@ -101,7 +116,20 @@ impl KeyTable {
         Self { most, here: ContinuedCounts::default() }
     }
 
-    /// ContinuedCounts another request. `None` if the key has reached the limit.
+    /// Returns the number of keys with current requests.
+    pub(super) fn keys(&self) -> usize {
+        let counts = self.here.get(PresentKeys::default);
+        counts.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns the number of current requests of a key.
+    pub(super) fn count(&self, key: EvasiveKey) -> u32 {
+        let counts = self.here.get(PresentKeys::default);
+        let here = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        here.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Counts another request. `None` if the key has reached the limit.
     pub(super) fn enter(&self, key: EvasiveKey) -> Option<CountedRequest> {
         let counts = self.here.get(PresentKeys::default);
         let mut here = counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +142,7 @@ impl KeyTable {
         Some(CountedRequest { counts: Arc::clone(counts), key })
     }
 
-    /// ContinuedCounts on with the requests that another limit has counted.
+    /// Counts on with the requests that another limit has counted.
     pub(super) fn continue_from(&self, before: &Self) {
         self.here.continue_from(&before.here);
     }
@@ -144,11 +172,24 @@ impl Speed {
         Self { kbytes_per_second, keys_max, buckets: ContinuedCounts::default() }
     }
 
+    fn all(&self) -> &Mutex<Keys<Arc<Bucket>>> {
+        self.buckets.get(|| Mutex::new(Keys::new(self.keys_max)))
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.all().lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Forgets a key. Its responses under way keep their bucket. Returns false if it is unknown.
+    pub(super) fn clear(&self, key: EvasiveKey) -> bool {
+        self.all().lock().unwrap_or_else(PoisonError::into_inner).forget(key)
+    }
+
     /// Returns the token bucket that all responses to a key share. A bucket without a response is
     /// idle, because it is full again soon.
     pub(super) fn bucket(&self, key: EvasiveKey, now_ms: u64) -> Arc<Bucket> {
-        let all = self.buckets.get(|| Mutex::new(Keys::new(self.keys_max)));
-        let mut buckets = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.all().lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));
         let is_idle = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1;
         Arc::clone(buckets.entry(key, now_ms.saturating_mul(1000), is_idle, make))
@@ -158,8 +199,7 @@ impl Speed {
     pub(super) fn continue_from(&self, before: &Self) {
         if self.kbytes_per_second == before.kbytes_per_second {
             self.buckets.continue_from(&before.buckets);
-            let buckets = self.buckets.get(|| Mutex::new(Keys::new(self.keys_max)));
-            buckets.lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
+            self.all().lock().unwrap_or_else(PoisonError::into_inner).limit(self.keys_max);
         }
     }
 }

@@ -102,6 +102,8 @@ mod tests {
     fn a_request_has_lighttpds_names() {
         let one = ConnectionReport {
             number: 0,
+            serial: 0,
+            stream: 0,
             doing: ConnState::Write,
             for_s: 3,
             client: "192.0.2.1".into(),

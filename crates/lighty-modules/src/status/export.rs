@@ -11,7 +11,7 @@ use super::facts::{Facts, FactsInput};
 /// it on no event loop.
 pub fn export(board: &StatusBoard, started_s: i64, service: &str) -> Option<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
-    let wanted = ReportParts { connections: false, durations: true };
+    let wanted = ReportParts { durations: true, ..ReportParts::default() };
     let (reports, workers) = runtime.block_on(board.ask(wanted));
     let clock = Clock::start();
     let input = FactsInput {

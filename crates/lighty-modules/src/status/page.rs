@@ -406,6 +406,8 @@ mod tests {
     fn client_text_is_escaped_in_the_page() {
         let connection = ConnectionReport {
             number: 0,
+            serial: 0,
+            stream: 0,
             doing: ConnState::Handler,
             for_s: 0,
             client: "::1".into(),

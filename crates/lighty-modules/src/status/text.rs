@@ -345,6 +345,8 @@ mod tests {
     fn facts() -> Facts {
         let connection = ConnectionReport {
             number: 4,
+            serial: 0,
+            stream: 0,
             doing: ConnState::Write,
             for_s: 3,
             client: "127.0.0.1".into(),

@@ -74,7 +74,10 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(options: &TopOptions) -> Self {
         let mut state = Self {
-            url: lighty_fetch::without_credentials(&options.url),
+            url: match &options.socket {
+                Some(path) => path.display().to_string(),
+                None => lighty_fetch::without_credentials(&options.url),
+            },
             view: options.view,
             column: 0,
             reversed: false,
@@ -316,6 +319,7 @@ mod tests {
     fn state() -> State {
         let mut state = State::new(&TopOptions {
             url: "http://u:p@a/s".to_owned(),
+            socket: None,
             view: View::Routes,
             sort: Some("requests".to_owned()),
             filter: String::new(),

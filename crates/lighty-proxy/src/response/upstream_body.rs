@@ -409,6 +409,10 @@ impl Ahead for UpstreamBody {
                 Ok(Some(BodyStep::End)) => return Poll::Ready(None),
                 Ok(None) => {}
                 Err(mut report) => {
+                    if let Some(transfer) = &self.transfer {
+                        let connection = &transfer.connection;
+                        self.local.keep_bad_body(connection, &self.input, &report.detail);
+                    }
                     report.fault = Fault::BackendCut;
                     return Poll::Ready(Some(Err(self.broke(report))));
                 }

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_buf::{BufPool, ReadBufPool};
-use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
+use lighty_core::machine::bad_messages::BadMessages;
 use lighty_core::machine::random::Random;
+use lighty_core::{ErrorOutput, Machine};
 use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::connect::ConnectOptions;
@@ -66,6 +67,8 @@ pub struct Local {
     inboxes: ReadBufPool,
     random: Random,
     log: Log,
+    /// The latest malformed responses, for operators.
+    pub(crate) bad_messages: Rc<BadMessages>,
 }
 
 struct LocalUpstream {
@@ -85,9 +88,9 @@ impl Drop for Reclaimer {
 
 impl Local {
     /// Starts the proxy for a worker. Its tasks run until the worker ends.
-    pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+    pub fn start(machine: &Machine, registry: Arc<Registry>) -> Rc<Self> {
         let worker = registry.enlist();
-        let local = Self::new(worker, clock, log, registry);
+        let local = Self::new(worker, machine, registry);
         let deadlines = Rc::clone(&local.deadlines);
         keep::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
         let swept = Rc::clone(&local);
@@ -97,10 +100,12 @@ impl Local {
         local
     }
 
-    fn new(worker: usize, clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+    fn new(worker: usize, machine: &Machine, registry: Arc<Registry>) -> Rc<Self> {
+        let clock = machine.clock.clone();
         let deadlines = Deadlines::new(clock.clone());
         Rc::new(Self {
-            log,
+            log: machine.log.clone(),
+            bad_messages: Rc::clone(&machine.bad_messages),
             pool: Pool::new(worker, clock.clone()),
             h2: Hub::new(&deadlines),
             deadlines,

@@ -77,6 +77,9 @@ impl Address {
         match order {
             OperatorOrder::State(state) => self.orders.set_state(state),
             OperatorOrder::Weight(weight) => self.orders.set_weight(self.spec.weight, weight),
+            OperatorOrder::Limit(most) => {
+                self.orders.set_connections_max(self.spec.connections_max, most);
+            }
         }
     }
 
@@ -87,13 +90,19 @@ impl Address {
 
     /// Returns the number of connections that the configuration still permits.
     pub(crate) fn room_of_pool(&self) -> u32 {
-        self.spec.connections_max.saturating_sub(self.open())
+        self.ordered_connections_max().saturating_sub(self.open())
     }
 
-    /// Returns the limit on connections: as configured, and no more than the backend has shown to
-    /// accept.
+    /// Returns the limit on connections, as an operator has ordered, or as configured.
+    #[inline]
+    pub(crate) fn ordered_connections_max(&self) -> u32 {
+        self.orders.connections_max(self.spec.connections_max)
+    }
+
+    /// Returns the limit on connections: as ordered or configured, and no more than the backend has
+    /// shown to accept.
     fn connections_max(&self) -> u32 {
-        self.spec.connections_max.min(self.queue.limit())
+        self.ordered_connections_max().min(self.queue.limit())
     }
 
     /// Takes a permit for one of the connections, if there is one.

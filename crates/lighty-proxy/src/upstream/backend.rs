@@ -13,6 +13,7 @@ use crate::connect::listen_queue::ListenQueue;
 use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
 use crate::upstream::health::passive::Health;
 use crate::upstream::operator::{OperatorState, Orders};
+use crate::upstream::preset::Presets;
 use crate::upstream::remembered::{Histories, RememberedBackend};
 use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol, SpawnSpec};
 
@@ -50,11 +51,14 @@ pub(crate) struct Backends {
     pub(crate) histories: Histories,
     /// Certificates for verifying backends with TLS.
     pub(crate) materials: Arc<CurrentMaterials>,
+    /// Orders for backends that are not in use yet.
+    pub(crate) presets: Presets,
 }
 
 impl Backends {
-    /// Returns the backend of this identity, with its history if it has one.
-    pub(crate) fn get(&self, key: BackendKey, health: &HealthSpec) -> Arc<Backend> {
+    /// Returns the backend of this identity, with its history if it has one. `text` is its address
+    /// in logs.
+    pub(crate) fn get(&self, key: BackendKey, text: &str, health: &HealthSpec) -> Arc<Backend> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(backend) = known.get(&key).and_then(Weak::upgrade) {
             backend.set_gone(false);
@@ -63,6 +67,7 @@ impl Backends {
         known.retain(|_, backend| backend.strong_count() > 0);
         let tls = key.tls.as_ref().map(|options| BackendTls::new(options, &self.materials));
         let backend = Arc::new(Backend { tls, ..Backend::new(&key.target, health) });
+        self.presets.apply(&key.upstream, text, &backend.orders);
         known.insert(key, Arc::downgrade(&backend));
         backend
     }

@@ -151,11 +151,6 @@ impl UpstreamNames {
         UpstreamNames { upstream, watches, seen, heard }
     }
 
-    /// Returns true if no backend is a name, so that the addresses never change.
-    pub(crate) fn is_static(&self) -> bool {
-        self.watches.iter().all(Option::is_none)
-    }
-
     /// Returns the current addresses.
     pub(crate) fn current(&mut self) -> Vec<NamedAddress> {
         let resolved: Vec<Option<Arc<Resolved>>> =

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each order leads from any state to its own. Orders belong to the backend, so a reload keeps
-//! them. A weight holds until the configuration has another one for the address.
+//! them. A weight or a limit holds until the configuration has another one for the address.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -18,6 +18,10 @@ use crate::upstream::names;
 
 /// Maximum weight of a backend.
 pub const WEIGHT_MAX: u32 = names::WEIGHT_MAX;
+
+/// Maximum number of connections to a backend that an operator can order: as of
+/// `proxy-core.max-pool-size`.
+pub const LIMIT_MAX: u32 = 65_535;
 
 /// Use of a backend that an operator has ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,10 +43,18 @@ pub enum OperatorOrder {
     State(OperatorState),
     /// A weight in place of the configured one; `None`: the configured one again.
     Weight(Option<u32>),
+    /// A maximum number of connections, 1 to [`LIMIT_MAX`], in place of the configured one; `None`:
+    /// the configured one again.
+    Limit(Option<u32>),
 }
 
 impl OperatorState {
     const ALL: [Self; 3] = [Self::Ready, Self::Draining, Self::Maintenance];
+
+    /// The state with a name for users.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
 
     /// Its name for users.
     pub fn name(self) -> &'static str {
@@ -58,8 +70,37 @@ impl OperatorState {
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     state: AtomicU8,
-    /// The configured weight at the time of the order, and the ordered one plus 1; 0: no order.
-    weight: AtomicU64,
+    weight: OrderedNumber,
+    connections_max: OrderedNumber,
+}
+
+/// A number in place of a configured one: the configured one at the time of the order, and the
+/// ordered one plus 1; 0: no order.
+#[derive(Debug, Default)]
+struct OrderedNumber(AtomicU64);
+
+impl OrderedNumber {
+    fn set(&self, configured: u32, number: Option<u32>) {
+        let ordered = number.map_or(0, |number| u64::from(number) + 1);
+        self.0.store(u64::from(configured) << 32 | ordered, Ordering::Relaxed);
+    }
+
+    /// The configured number at the time of the order, and the ordered one.
+    fn get(&self) -> Option<(u32, u32)> {
+        let order = self.0.load(Ordering::Relaxed);
+        let ordered = (order & u64::from(u32::MAX)) as u32;
+        ordered.checked_sub(1).map(|ordered| ((order >> 32) as u32, ordered))
+    }
+
+    #[inline]
+    fn beside(&self, configured: u32) -> u32 {
+        let order = self.0.load(Ordering::Relaxed);
+        match (order >> 32, (order & u64::from(u32::MAX)) as u32) {
+            (_, 0) => configured,
+            (before, ordered) if before == u64::from(configured) => ordered - 1,
+            _ => configured,
+        }
+    }
 }
 
 /// The orders for one backend, for another process.
@@ -70,24 +111,27 @@ pub struct RememberedOrders {
     pub state: String,
     /// The configured weight at the time of the order, and the ordered one.
     pub weight: Option<(u32, u32)>,
+    /// The same of its maximum number of connections.
+    pub connections_max: Option<(u32, u32)>,
 }
 
 impl Orders {
     pub(crate) fn remember(&self) -> RememberedOrders {
-        let order = self.weight.load(Ordering::Relaxed);
-        let weight = match (order >> 32, (order & u64::from(u32::MAX)) as u32) {
-            (_, 0) => None,
-            (configured, ordered) => Some((configured as u32, ordered - 1)),
-        };
-        RememberedOrders { state: self.state().name().to_owned(), weight }
+        RememberedOrders {
+            state: self.state().name().to_owned(),
+            weight: self.weight.get(),
+            connections_max: self.connections_max.get(),
+        }
     }
 
     pub(crate) fn recall(&self, orders: &RememberedOrders) {
-        let state = OperatorState::ALL.into_iter().find(|state| state.name() == orders.state);
-        self.set_state(state.unwrap_or_default());
-        if let Some((configured, ordered)) = orders.weight {
-            self.set_weight(configured, Some(ordered.min(WEIGHT_MAX)));
-        }
+        self.set_state(OperatorState::of_name(&orders.state).unwrap_or_default());
+        let (configured, ordered) = orders.weight.unzip();
+        let ordered = ordered.map(|weight: u32| weight.min(WEIGHT_MAX));
+        self.set_weight(configured.unwrap_or(0), ordered);
+        let (configured, ordered) = orders.connections_max.unzip();
+        let ordered = ordered.map(|most: u32| most.clamp(1, LIMIT_MAX));
+        self.set_connections_max(configured.unwrap_or(0), ordered);
     }
 
     pub(crate) fn state(&self) -> OperatorState {
@@ -101,19 +145,24 @@ impl Orders {
 
     /// Orders a weight in place of the configured one; `None`: the configured one.
     pub(crate) fn set_weight(&self, configured: u32, weight: Option<u32>) {
-        let ordered = weight.map_or(0, |weight| u64::from(weight) + 1);
-        self.weight.store(u64::from(configured) << 32 | ordered, Ordering::Relaxed);
+        self.weight.set(configured, weight);
+    }
+
+    /// Orders a maximum number of connections; `None`: the configured one.
+    pub(crate) fn set_connections_max(&self, configured: u32, most: Option<u32>) {
+        self.connections_max.set(configured, most);
+    }
+
+    /// The maximum number of connections in effect beside a configured one.
+    #[inline]
+    pub(crate) fn connections_max(&self, configured: u32) -> u32 {
+        self.connections_max.beside(configured)
     }
 
     /// The weight in effect beside a configured one.
     #[inline]
     pub(crate) fn weight(&self, configured: u32) -> u32 {
-        let order = self.weight.load(Ordering::Relaxed);
-        match (order >> 32, (order & u64::from(u32::MAX)) as u32) {
-            (_, 0) => configured,
-            (before, ordered) if before == u64::from(configured) => ordered - 1,
-            _ => configured,
-        }
+        self.weight.beside(configured)
     }
 }
 
@@ -143,9 +192,11 @@ mod tests {
             let (before, after) = (Orders::default(), Orders::default());
             before.set_state(state);
             before.set_weight(3, weight);
+            before.set_connections_max(256, weight.map(|_| 7));
             after.recall(&before.remember());
             assert_eq!((after.state(), after.weight(3)), (state, weight.unwrap_or(3)));
             assert_eq!(after.weight(4), 4);
+            assert_eq!(after.connections_max(256), if weight.is_some() { 7 } else { 256 });
         }
     }
 
@@ -159,5 +210,7 @@ mod tests {
         assert_eq!((orders.weight(3), orders.weight(4)), (7, 4));
         orders.set_weight(3, None);
         assert_eq!(orders.weight(3), 3);
+        orders.set_connections_max(256, Some(2));
+        assert_eq!((orders.connections_max(256), orders.connections_max(8)), (2, 8));
     }
 }

@@ -15,6 +15,7 @@ use lighty_io::tls::Materials;
 use crate::upstream::Upstream;
 use crate::upstream::backend::Backends;
 use crate::upstream::configured::Configured;
+use crate::upstream::preset::PresetBackend;
 use crate::upstream::remembered::RememberedBackend;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec};
 use crate::upstream::start_error::StartError;
@@ -98,8 +99,11 @@ impl Registry {
         let now_ms = Clock::start().mono_ms();
         let mut all = Vec::new();
         for upstream in self.all() {
+            let members = upstream.members.list();
             for address in upstream.addresses().iter() {
+                let member = members.iter().find(|member| member.text == address.spec.text);
                 all.push(RememberedBackend {
+                    added: member.map(|member| member.weight),
                     upstream: (*upstream.label).to_owned(),
                     backend: (*address.spec.text).to_owned(),
                     ..address.remember(now_ms)
@@ -112,6 +116,7 @@ impl Registry {
     /// Gives backends that a configuration will name the histories that they had in the process
     /// before this one.
     pub fn recall(&self, histories: Vec<RememberedBackend>) {
+        self.backends.presets.add_members(&histories);
         self.backends.histories.fill(histories);
     }
 
@@ -171,6 +176,11 @@ impl Registry {
     pub(crate) fn nothing_named(self: &Arc<Self>) -> Arc<Naming> {
         let resolver = self.resolver();
         Arc::new(Naming { number: 0, resolver, registry: Arc::downgrade(self) })
+    }
+
+    /// Sets the orders with which backends begin that are not in use yet.
+    pub fn preset(&self, presets: Arc<[PresetBackend]>) {
+        self.backends.presets.set(presets);
     }
 
     /// Sets the certificates with which backends are verified from now on.

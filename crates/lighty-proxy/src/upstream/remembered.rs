@@ -16,6 +16,8 @@ pub struct RememberedBackend {
     pub upstream: String,
     /// Its address in logs.
     pub backend: String,
+    /// Its weight, if it was added at run time.
+    pub added: Option<u32>,
     /// Orders of an operator.
     pub orders: RememberedOrders,
     /// Its health.

@@ -50,6 +50,10 @@ pub struct AddressFigures {
     pub first_byte_us: u32,
     /// Its share of requests; 0: it is drained.
     pub weight: u32,
+    /// Maximum number of connections.
+    pub connections_max: u32,
+    /// True if it was added at run time.
+    pub is_added: bool,
     /// True if it is used only while no other address is up.
     pub backup: bool,
     /// For TLS backends, the number of handshakes and of resumed ones among them.
@@ -90,12 +94,18 @@ pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
 }
 
 fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
+    let members = upstream.members.list();
+    let is_added = |text: &Arc<str>| members.iter().any(|member| member.text == *text);
+    let of = |address: &Arc<Address>| AddressFigures {
+        is_added: is_added(&address.spec.text),
+        ..of_address(address, now_ms)
+    };
     UpstreamFigures {
         index: upstream.index,
         name: Arc::clone(&upstream.label),
         requests: upstream.requests.load(Ordering::Relaxed),
         backlogged: upstream.backlog.len(),
-        addresses: upstream.addresses().iter().map(|a| of_address(a, now_ms)).collect(),
+        addresses: upstream.addresses().iter().map(of).collect(),
     }
 }
 
@@ -119,6 +129,8 @@ fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
         idle: address.idle(),
         first_byte_us: address.first_byte_us(),
         weight: address.weight(),
+        connections_max: address.ordered_connections_max(),
+        is_added: false,
         backup: address.spec.backup,
         handshakes: address.tls.as_ref().map(BackendTls::handshakes),
     }
@@ -188,6 +200,8 @@ mod tests {
             idle: 2,
             first_byte_us: 900,
             weight: 1,
+            connections_max: 256,
+            is_added: false,
             backup: false,
             handshakes: Some((4, 3)),
         };

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use lighty_core::log::Level;
 use lighty_io::process::control::ControlSocket;
+use lighty_io::process::control::access::ControlAccess;
 use lighty_io::process::predecessor::{self, Predecessor};
 use lighty_io::process::privileges::PidFile;
 use lighty_io::tls::TicketKeys;
@@ -76,9 +77,14 @@ impl Takeover {
     }
 
     /// The control socket, if it has this path.
-    pub(super) fn control(&mut self, path: &Path) -> Option<io::Result<ControlSocket>> {
+    pub(super) fn control(
+        &mut self,
+        path: &Path,
+        access: &ControlAccess,
+    ) -> Option<io::Result<ControlSocket>> {
         let (_, descriptor) = self.control.take_if(|(theirs, _)| Path::new(theirs) == path)?;
-        Some(ControlSocket::handed(descriptor, path, crate::control::is_complete))
+        let (access, is_complete) = (access.clone(), crate::control::is_complete);
+        Some(ControlSocket::handed(descriptor, path, access, is_complete))
     }
 
     /// Continues the state of the old process.

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use lighty_core::exchange::request_state::TracedRequest;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::pipeline::{self, Attempt};
 use lighty_core::settings::CoreSettings;
@@ -179,8 +180,15 @@ fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> bool 
     let conn = on.conn;
     conn.describe(&mut ex.request);
     sink.take_head(ex);
-    if ex.generation.needs.targets {
+    let is_watched = ex.machine.watch.is_on();
+    if ex.generation.needs.targets || is_watched {
         conn.entry.note(&ex.request);
+    }
+    if is_watched {
+        let host = &ex.request.authority;
+        if ex.machine.watch.matches(host, ex.request.remote_ip()) {
+            ex.ext_mut::<TracedRequest>().0 = true;
+        }
     }
     conn.requests.set(conn.requests.get() + 1);
     ex.ordinal = conn.requests.get();

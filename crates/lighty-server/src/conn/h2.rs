@@ -36,6 +36,7 @@ use std::task::{Context, Poll};
 
 use lighty_buf::ReadBuf;
 use lighty_core::log::About;
+use lighty_core::machine::bad_messages::Excerpt;
 use lighty_core::pipeline::Attempt;
 use lighty_core::settings::limits;
 use lighty_core::{Exchange, Level};
@@ -54,7 +55,7 @@ use self::write_state::{WriteEvent, WriteState};
 use super::driver::{self, Driven};
 use super::sink::{Remainder, Sink};
 use super::stream::RequestStream;
-use super::{Conn, End, request_head};
+use super::{Conn, End, malformed, request_head};
 use crate::worker::conn_table::RequestSummary;
 
 /// Turns in a row before yielding to other connections.
@@ -294,8 +295,9 @@ impl<'c> H2Conn<'c> {
         let waker = self.tasks.waker(at.key.slot());
         let ex = &h2.exchange;
         let summary = || Box::new(RequestSummary::on_stream(&ex.request));
-        let summary = ex.generation.needs.targets.then(summary);
-        self.conn.entry.watch_stream(&h2.entry, waker, summary);
+        let are_noted = ex.generation.needs.targets || ex.machine.watch.is_on();
+        let summary = are_noted.then(summary);
+        self.conn.entry.watch_stream(at.key.id(), &h2.entry, waker, summary);
         self.shared.borrow_mut().count_progress(at.key, &h2.entry);
     }
 
@@ -380,6 +382,8 @@ fn note_refusal(conn: &Conn, ex: &mut Exchange, io: &mut H2Io, fault: RequestFau
     ex.settings = Rc::clone(&ex.generation.global);
     let status = fault.status();
     ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.message()));
+    let excerpt = Excerpt::of(&malformed::head_of(&ex.request), None);
+    conn.keep_malformed(&ex.request, fault.message(), excerpt);
     status
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use lighty_io::process::control;
 use serde_json::Value;
 
+use super::message::PLAIN;
+
 /// Time that a caller waits for each part of a response.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -14,11 +16,14 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Nobody listens.
-    #[error("no server with this pid file is running")]
+    #[error("no server is running here")]
     NoServer,
     /// The response did not come in time.
     #[error("no reply within {} s; the error log will have the outcome", PATIENCE.as_secs())]
     TooLate,
+    /// The server closed the connection without a reply.
+    #[error("no reply: the socket is for root, the server's user and the groups that it names")]
+    NoReply,
     /// The socket failed.
     #[error("{0}")]
     Socket(io::Error),
@@ -30,7 +35,8 @@ pub enum CallError {
     Refused(String),
 }
 
-/// Sends a request, with a JSON body if it is a change. Returns the body of the response.
+/// Sends a request, with a JSON body if it is a change. Returns the body of the response; plain
+/// text is a JSON string.
 ///
 /// # Errors
 /// The request was refused, or its outcome is unknown.
@@ -45,6 +51,7 @@ pub fn call(socket: &Path, method: &str, path: &str, body: &Value) -> Result<Val
         control::ask(socket, request.as_bytes(), PATIENCE).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => CallError::NoServer,
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => CallError::TooLate,
+            io::ErrorKind::UnexpectedEof => CallError::NoReply,
             _ => CallError::Socket(error),
         })?;
     read_reply(&reply)
@@ -55,7 +62,11 @@ fn read_reply(reply: &[u8]) -> Result<Value, CallError> {
     let code = line.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
     let begin = reply.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
     let (Some(code), Some(begin)) = (code, begin) else { return Err(CallError::Malformed) };
-    let value: Value = serde_json::from_slice(&reply[begin..]).map_err(|_| CallError::Malformed)?;
+    let (head, body) = (String::from_utf8_lossy(&reply[..begin]), &reply[begin..]);
+    if code == b"200" && head.contains(&format!("\r\nContent-Type: {PLAIN}\r\n")) {
+        return Ok(Value::String(String::from_utf8_lossy(body).into_owned()));
+    }
+    let value: Value = serde_json::from_slice(body).map_err(|_| CallError::Malformed)?;
     if code == b"200" {
         return Ok(value);
     }
@@ -79,5 +90,7 @@ mod tests {
             assert!(matches!(reply("500 x", bad), Err(CallError::Malformed)), "{bad}");
         }
         assert!(matches!(read_reply(b"ok\ndone"), Err(CallError::Malformed)));
+        let plain = format!("HTTP/1.1 200 OK\r\nContent-Type: {PLAIN}\r\n\r\na 1\nb 2\n");
+        assert_eq!(read_reply(plain.as_bytes()).expect("a text"), "a 1\nb 2\n");
     }
 }

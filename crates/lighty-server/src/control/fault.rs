@@ -1,5 +1,7 @@
 //! Reasons for which the control socket refuses a request.
 
+use std::net::IpAddr;
+
 use lighty_http::Status;
 use lighty_io::process::control::REQUEST_BYTES_MAX;
 
@@ -17,12 +19,32 @@ pub(crate) enum ControlFault {
     MediaType,
     #[error("the control socket takes no requests of web pages, and only for the host localhost")]
     Origin,
+    #[error("your groups may only query this server (server.control-readers)")]
+    ReadOnly,
     #[error("there is no {0}; GET / lists the paths")]
     Path(String),
     #[error("{path} takes {method}")]
     WrongMethod { path: String, method: &'static str },
     #[error("the body: {0}")]
     Body(String),
+    #[error("{0} is no parameter of this path, or has a wrong value")]
+    Parameter(String),
+    #[error("no open connection or stream has the id {0}")]
+    NoConnection(String),
+    #[error("{0} is no level: debug, info, notice, warning or error")]
+    Level(String),
+    #[error("a time is 1 to {max} seconds")]
+    Seconds { max: u32 },
+    #[error("there are {max} traces: end them with --off first")]
+    Traces { max: usize },
+    #[error("{0}")]
+    Explain(String),
+    #[error("no thread can be had for it")]
+    NoThread,
+    #[error("{max} clients are banned, and no more can be: use unban")]
+    Bans { max: usize },
+    #[error("{0} is not banned")]
+    NoBan(IpAddr),
     #[error("no backend is named {0}")]
     NoBackend(String),
     #[error("status.route names no route {route}; the routes are: {known}")]
@@ -31,6 +53,24 @@ pub(crate) enum ControlFault {
     Ambiguous { backend: String, upstreams: String },
     #[error("a weight is 0 to {max}")]
     Weight { max: u32 },
+    #[error("a limit is 1 to {max} connections")]
+    Limit { max: u32 },
+    #[error("no upstream is named {0}")]
+    NoUpstream(String),
+    #[error("{0} is no address of a backend: IP:port, [IPv6]:port or unix:/path")]
+    NoAddress(String),
+    #[error("the upstream has the backend {0} already")]
+    Known(String),
+    #[error("the configuration has the backend {0}, so it cannot be removed: use drain")]
+    Configured(String),
+    #[error("{max} backends have been added to the upstream, and no more can be")]
+    Members { max: usize },
+    #[error("nothing can be kept without server.state-dir")]
+    NoStateDir,
+    #[error("orders for {max} backends are kept, and no more can be: use forget")]
+    KeptMax { max: usize },
+    #[error("done, but not kept: {0}")]
+    NotKept(String),
     #[error("{0}")]
     Reload(String),
     #[error("{0}")]
@@ -48,17 +88,39 @@ pub(crate) enum ControlFault {
 impl ControlFault {
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::Partial | Self::Malformed(_) | Self::Body(_) | Self::Weight { .. } => {
-                Status::BAD_REQUEST
-            }
+            Self::Partial
+            | Self::Malformed(_)
+            | Self::Body(_)
+            | Self::Parameter(_)
+            | Self::Level(_)
+            | Self::Seconds { .. }
+            | Self::Weight { .. }
+            | Self::Limit { .. }
+            | Self::Explain(_)
+            | Self::RelativeBinary
+            | Self::NoAddress(_) => Status::BAD_REQUEST,
             Self::Chunked => Status::LENGTH_REQUIRED,
             Self::Method | Self::WrongMethod { .. } => Status::METHOD_NOT_ALLOWED,
             Self::MediaType => Status::UNSUPPORTED_MEDIA_TYPE,
-            Self::RelativeBinary => Status::BAD_REQUEST,
-            Self::Origin | Self::ForeignBinary => Status::FORBIDDEN,
-            Self::Path(_) | Self::NoBackend(_) | Self::NoRoute { .. } => Status::NOT_FOUND,
-            Self::Ambiguous { .. } | Self::Reload(_) | Self::Upgrade(_) => Status::CONFLICT,
-            Self::Stopping | Self::Busy => Status::SERVICE_UNAVAILABLE,
+            Self::Origin | Self::ReadOnly | Self::ForeignBinary => Status::FORBIDDEN,
+            Self::Path(_)
+            | Self::NoBackend(_)
+            | Self::NoRoute { .. }
+            | Self::NoUpstream(_)
+            | Self::NoBan(_)
+            | Self::NoConnection(_) => Status::NOT_FOUND,
+            Self::Ambiguous { .. }
+            | Self::Reload(_)
+            | Self::Upgrade(_)
+            | Self::Known(_)
+            | Self::Configured(_)
+            | Self::Members { .. }
+            | Self::NoStateDir
+            | Self::KeptMax { .. }
+            | Self::Bans { .. }
+            | Self::Traces { .. } => Status::CONFLICT,
+            Self::NotKept(_) => Status::INTERNAL_SERVER_ERROR,
+            Self::Stopping | Self::Busy | Self::NoThread => Status::SERVICE_UNAVAILABLE,
         }
     }
 }

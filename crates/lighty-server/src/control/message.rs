@@ -1,8 +1,7 @@
 //! Requests and responses of the control socket: HTTP/1.1 with JSON bodies, one for each
 //! connection.
 
-use lighty_core::json;
-use lighty_http::uri::ParseOpts;
+use lighty_http::uri::{ParseOpts, decode_into};
 use lighty_http::{Known, Method, Status};
 use lighty_wire::http1::request::{BodyFraming, Head, Http1Limits, RequestHead, parse_request};
 use serde::Serialize;
@@ -15,6 +14,7 @@ pub(super) struct ControlRequest {
     pub(super) method: Method,
     /// The path, without the query.
     pub(super) path: String,
+    query: String,
     /// The body: JSON, or empty.
     pub(super) body: Vec<u8>,
 }
@@ -56,8 +56,25 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ControlRequest, ControlFault> {
         return Err(ControlFault::MediaType);
     }
     let target = String::from_utf8_lossy(&head.target);
-    let path = target.split('?').next().unwrap_or_default().to_owned();
-    Ok(ControlRequest { method, path, body: body.to_vec() })
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let (path, query) = (path.to_owned(), query.to_owned());
+    Ok(ControlRequest { method, path, query, body: body.to_vec() })
+}
+
+impl ControlRequest {
+    /// The parameters of the query.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = (String, String)> {
+        let decoded = |text: &str| {
+            let mut bytes = Vec::new();
+            decode_into(text.as_bytes(), &mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(move |pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(name), decoded(value))
+        })
+    }
 }
 
 /// Refuses requests that a browser sends for a page.
@@ -76,16 +93,35 @@ fn is_json(head: &RequestHead) -> bool {
 /// Returns a response with a JSON body.
 pub(super) fn response(status: Status, body: &impl Serialize) -> Vec<u8> {
     let mut text = Vec::new();
-    json::push_lines(body, &mut text);
+    lighty_core::json::push_lines(body, &mut text);
     text.push(b'\n');
+    whole(status, JSON, &text)
+}
+
+/// Returns a response with JSON that is text already.
+pub(super) fn json(text: &[u8]) -> Vec<u8> {
+    whole(Status::OK, JSON, text)
+}
+
+/// Returns a response with plain text.
+pub(super) fn text(text: &[u8]) -> Vec<u8> {
+    whole(Status::OK, PLAIN, text)
+}
+
+const JSON: &str = "application/json";
+
+/// The media type of responses that are no JSON.
+pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn whole(status: Status, media_type: &str, text: &[u8]) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 {} {}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\
          Cache-Control: no-store\r\nConnection: close\r\n\r\n",
         status.code(),
         status.reason(),
         text.len()
     );
-    [head.into_bytes(), text].concat()
+    [head.as_bytes(), text].concat()
 }
 
 #[cfg(test)]
@@ -105,6 +141,14 @@ mod tests {
         let request = parse(whole.as_bytes()).expect("a request");
         assert_eq!((request.path.as_str(), request.body.as_slice()), ("/reload", &b"{}"[..]));
         assert!(is_complete(b"GET\r\n\r\n"), "it cannot become one");
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let request = parse(b"GET /a?b=c%20d&e&&f=g%3Dh HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let parameters: Vec<_> = request.expect("a request").parameters().collect();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(parameters, [pair("b", "c d"), pair("e", ""), pair("f", "g=h")]);
     }
 
     #[test]

@@ -33,6 +33,15 @@ pub(super) enum Query {
     Connections,
     Certificates,
     DryRun,
+    Errors,
+    Limits,
+    Bans,
+    Metrics,
+    Timings,
+    Top,
+    Configuration,
+    Dump,
+    Explain,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,13 @@ pub(super) enum Change {
     Stop,
     DrainSelf,
     Maintenance,
+    Kill,
+    LogLevel,
+    Trace,
+    ClearLimits,
+    Ban,
+    Unban,
+    Forget,
     Backend(BackendChange),
 }
 
@@ -53,6 +69,9 @@ pub(super) enum BackendChange {
     Drain,
     Maintenance,
     Weight,
+    Limit,
+    Add,
+    Remove,
 }
 
 /// All paths, in the order of the manual.
@@ -62,7 +81,7 @@ pub const ROUTES: &[Route] = &[
     query("/backends", "every backend with its state and figures", Query::Backends),
     query(
         "/connections",
-        "connections and HTTP/2 streams; with their requests, if mod_status has a page",
+        "connections and HTTP/2 streams; ?client=ADDRESS, ?state=STATE, ?older=SECONDS select some",
         Query::Connections,
     ),
     query("/certificates", "certificates and their expiry", Query::Certificates),
@@ -71,6 +90,19 @@ pub const ROUTES: &[Route] = &[
         "differences that a reload would make, and reasons against it",
         Query::DryRun,
     ),
+    query("/errors", "the last 100 malformed requests and responses of backends", Query::Errors),
+    query("/metrics", "metrics in the text format of Prometheus", Query::Metrics),
+    query("/timings", "times of requests by route and stage; ?route=ROUTE", Query::Timings),
+    query("/top", "the JSON of the status page", Query::Top),
+    query("/limits", "limits per client, and the state of ?client=IP", Query::Limits),
+    query("/bans", "clients whose connections are refused", Query::Bans),
+    query("/configuration", "the configuration in use, without secrets", Query::Configuration),
+    query(
+        "/explain",
+        "conditions, directives and handler of a request; ?url=URL&method=METHOD&from=IP",
+        Query::Explain,
+    ),
+    query("/dump", "everything for a report about a bug, without secrets", Query::Dump),
     change("/reload", "read the configuration again; wait for the outcome", Change::Reload),
     change(
         "/upgrade",
@@ -89,6 +121,12 @@ pub const ROUTES: &[Route] = &[
         "with {\"route\": NAME, \"on\": true, \"page\": HTML} requests of a route get 503",
         Change::Maintenance,
     ),
+    change("/kill", "end the connection or stream of {\"id\": ID}", Change::Kill),
+    change("/log-level", "give the error log another level for a time", Change::LogLevel),
+    change("/trace", "log the details of requests of a host or client for a time", Change::Trace),
+    change("/limits/clear", "forget the rates of {\"client\": IP}", Change::ClearLimits),
+    change("/ban", "refuse connections of {\"client\": IP} for a time", Change::Ban),
+    change("/unban", "accept connections of {\"client\": IP} again", Change::Unban),
     backend("/backends/ready", "use a backend as configured", BackendChange::Ready),
     backend("/backends/drain", "send a backend no new requests", BackendChange::Drain),
     backend(
@@ -101,6 +139,14 @@ pub const ROUTES: &[Route] = &[
         "give a backend another weight; null: the configured one",
         BackendChange::Weight,
     ),
+    backend(
+        "/backends/limit",
+        "give a backend another maximum number of connections; null: the configured one",
+        BackendChange::Limit,
+    ),
+    backend("/backends/add", "add a backend to an upstream", BackendChange::Add),
+    backend("/backends/remove", "remove an added backend", BackendChange::Remove),
+    change("/backends/forget", "keep no orders for a backend, or for any", Change::Forget),
 ];
 
 const fn query(path: &'static str, about: &'static str, query: Query) -> Route {

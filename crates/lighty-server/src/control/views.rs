@@ -1,6 +1,6 @@
 //! The bodies of the control socket's responses.
 
-use lighty_core::machine::status_board::{ConnectionReport, Report, ReportParts};
+use lighty_core::machine::status_board::{Report, ReportParts};
 use lighty_io::clock::Clock;
 use lighty_io::sandbox::{self, Layer};
 use lighty_modules::maintenance::ClosedRoutes;
@@ -33,6 +33,9 @@ pub(super) struct Status {
     /// Earlier configurations that requests under way still use.
     old_generations: Vec<OldGenerationView>,
     sandbox: Vec<LayerView>,
+    /// Level of the error log, and the seconds until it is the configured one again.
+    log_level: &'static str,
+    log_level_for_s: Option<i64>,
     workers: Vec<WorkerView>,
     /// Workers that gave no report within a second.
     hanging_workers: Vec<usize>,
@@ -76,6 +79,12 @@ pub(super) struct BackendView {
     state: &'static str,
     why: String,
     weight: u32,
+    /// Maximum number of connections.
+    limit: u32,
+    /// True if it was added at run time.
+    added: bool,
+    /// True if orders for it are kept in `server.state-dir`.
+    kept: bool,
     in_use: u32,
     idle: u32,
     requests: u64,
@@ -83,20 +92,6 @@ pub(super) struct BackendView {
     first_byte_us: u32,
     /// Requests that wait for a place at a backend of its upstream.
     waiting: u32,
-}
-
-#[derive(Serialize)]
-pub(super) struct ConnectionView {
-    worker: usize,
-    connection: u32,
-    client: String,
-    state: &'static str,
-    for_s: u32,
-    protocol: &'static str,
-    method: &'static str,
-    host: String,
-    target: String,
-    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -125,10 +120,12 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
     let not_ready = server.readiness().objections();
     let workers = plan.shared.board.workers();
     let hanging_workers = workers.into_iter().filter(|worker| !has_reported(worker)).collect();
+    let now_s = Clock::start().unix_s();
+    let (level, until_s) = server.log.level();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        uptime_s: Clock::start().unix_s() - plan.shared.started_s,
+        uptime_s: now_s - plan.shared.started_s,
         ready: not_ready.is_empty(),
         not_ready,
         closed_routes: plan.shared.states.of::<ClosedRoutes>("mod_maintenance").closed(),
@@ -136,6 +133,8 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         last_reload_succeeded: server.figures.has_succeeded(),
         old_generations: old_generations(server, &reports),
         sandbox: sandbox::layers().iter().map(layer).collect(),
+        log_level: level.name(),
+        log_level_for_s: until_s.map(|until_s| until_s - now_s),
         workers: reports.iter().filter(|one| !one.is_of_ended()).map(worker).collect(),
         hanging_workers,
     }
@@ -173,9 +172,13 @@ fn worker(report: &Report) -> WorkerView {
 
 pub(super) fn backends(server: &ControlledServer) -> Vec<BackendView> {
     let pools = server.plan().shared.board.pools();
+    let kept = &server.kept;
     let views = pools.into_iter().flat_map(|pool| {
         let (upstream, waiting) = (pool.name, pool.waiting);
         pool.backends.into_iter().map(move |backend| BackendView {
+            limit: backend.connections_max,
+            added: backend.is_added,
+            kept: kept.has(&upstream, &backend.address),
             upstream: upstream.clone(),
             backend: backend.address,
             state: backend.state,
@@ -190,34 +193,6 @@ pub(super) fn backends(server: &ControlledServer) -> Vec<BackendView> {
         })
     });
     views.collect()
-}
-
-pub(super) async fn connections(server: &ControlledServer) -> Vec<ConnectionView> {
-    let plan = server.plan();
-    let wanted = ReportParts { connections: true, durations: false };
-    let (reports, _) = plan.shared.board.ask(wanted).await;
-    let mut views = Vec::new();
-    for report in reports {
-        let worker = report.worker;
-        let rows = report.connections.into_iter().flat_map(ConnectionReport::into_rows);
-        views.extend(rows.map(|row| connection(worker, row)));
-    }
-    views
-}
-
-fn connection(worker: usize, row: ConnectionReport) -> ConnectionView {
-    ConnectionView {
-        worker,
-        connection: row.number,
-        client: row.client.to_string(),
-        state: row.doing.label(),
-        for_s: row.for_s,
-        protocol: row.protocol,
-        method: row.method,
-        host: row.host,
-        target: row.target,
-        bytes: row.bytes,
-    }
 }
 
 pub(super) fn certificates(server: &ControlledServer) -> Vec<CertificateView> {

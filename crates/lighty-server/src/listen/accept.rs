@@ -140,6 +140,11 @@ impl Worker {
         listener_info: &Rc<ListenerInfo>,
     ) {
         self.machine.counters.connections.add(1);
+        if let Peer::Inet(address) = peer
+            && self.machine.bans.has(address.ip(), self.machine.clock.unix_s())
+        {
+            return;
+        }
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
             // The listener's path, as in lighttpd: clients choose their own paths.

@@ -42,5 +42,7 @@ fn backend(address: stats::AddressFigures) -> BackendReport {
         failed: address.failed,
         first_byte_us: address.first_byte_us,
         weight: address.weight,
+        connections_max: address.connections_max,
+        is_added: address.is_added,
     }
 }

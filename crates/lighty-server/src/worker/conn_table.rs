@@ -11,9 +11,11 @@ mod phase;
 mod stream;
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_core::Fault;
+use lighty_core::machine::bans;
 use lighty_io::clock::Clock;
 use lighty_io::transport::ShutdownHandle;
 
@@ -36,6 +38,8 @@ pub(crate) fn wait_s(clock: &Clock) -> u32 {
 pub struct ConnTable {
     table: RefCell<Vec<Option<Rc<ConnEntry>>>>,
     free: RefCell<Vec<usize>>,
+    /// For each index, the number of connections that have had it before the present one.
+    serials: RefCell<Vec<u32>>,
     open: Cell<usize>,
     idle_order: Cell<u64>,
 }
@@ -47,6 +51,7 @@ impl ConnTable {
         let mut table = self.table.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             table.push(None);
+            self.serials.borrow_mut().push(0);
             table.len() - 1
         });
         // A larger table does not fit into memory.
@@ -66,6 +71,8 @@ impl ConnTable {
         let is_known = table[index].as_ref().is_some_and(|known| std::ptr::eq(&**known, entry));
         debug_assert!(is_known, "index {index} belongs to another connection");
         table[index] = None;
+        let serial = &mut self.serials.borrow_mut()[index];
+        *serial = serial.wrapping_add(1);
         self.free.borrow_mut().push(index);
         self.open.set(self.open.get() - 1);
     }
@@ -89,6 +96,33 @@ impl ConnTable {
     pub fn idle(&self) -> usize {
         let table = self.table.borrow();
         table.iter().flatten().filter(|entry| entry.is_idle()).count()
+    }
+
+    /// Returns the number of earlier connections with the number of an open one.
+    pub fn serial(&self, entry: &ConnEntry) -> u32 {
+        self.serials.borrow()[entry.index.get() as usize]
+    }
+
+    /// Ends a connection, or one of its streams if `stream` is not 0, at an operator's order.
+    /// Returns false if there is no such connection or stream any more.
+    pub fn kill(&self, number: u32, serial: u32, stream: u32) -> bool {
+        let entry = self.table.borrow().get(number as usize).cloned().flatten();
+        let Some(entry) = entry.filter(|entry| self.serial(entry) == serial) else { return false };
+        if stream != 0 {
+            return entry.kill_stream(stream);
+        }
+        entry.kill();
+        true
+    }
+
+    /// Ends all connections of a banned client. Returns their number.
+    pub fn kill_client(&self, client: IpAddr) -> usize {
+        let is_theirs = |entry: &&Rc<ConnEntry>| {
+            let ip = entry.client().parse::<IpAddr>();
+            ip.is_ok_and(|ip| bans::network(ip) == bans::network(client))
+        };
+        let table = self.table.borrow();
+        table.iter().flatten().filter(is_theirs).map(|entry| entry.kill()).count()
     }
 
     /// Calls `see` with each open connection.

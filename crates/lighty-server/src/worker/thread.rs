@@ -35,6 +35,7 @@ use crate::report;
 use crate::report::counts;
 use crate::tls;
 use crate::worker::idle::Activity;
+use crate::worker::orders;
 use crate::worker::{Listening, TcpProxy, Worker};
 
 /// Order of the main thread to the workers.
@@ -152,7 +153,7 @@ async fn serve(mut setup: Setup, first: Arc<Plan>, is_serving: Rc<Cell<bool>>) {
     is_serving.set(true);
     obey(&mut setup, &started).await;
     let Started { worker, board, listeners, .. } = &started;
-    let wanted = ReportParts { durations: true, connections: false };
+    let wanted = ReportParts { durations: true, ..ReportParts::default() };
     board.leave(report::report(setup.index, worker, &listeners.infos(), wanted));
     worker.log(Level::Info, &counts::line(setup.index, worker));
 }
@@ -338,10 +339,11 @@ fn start_tasks(setup: &mut Setup, started: &Started) {
     }
     let (reported, index) = (Rc::clone(worker), setup.index);
     let (responder, listeners) = (started.board.join(setup.index), Rc::clone(&started.listeners));
-    tokio::task::spawn_local(
-        responder
-            .respond(move |wanted| report::report(index, &reported, &listeners.infos(), wanted)),
-    );
+    let ordered = Rc::clone(worker);
+    tokio::task::spawn_local(responder.respond(
+        move |wanted| report::report(index, &reported, &listeners.infos(), wanted),
+        move |order| orders::obey(index, &ordered, order),
+    ));
 }
 
 fn machine(setup: &Setup, plan: &Plan, global: &Settings) -> Result<Machine, BootError> {
@@ -378,7 +380,8 @@ fn machine(setup: &Setup, plan: &Plan, global: &Settings) -> Result<Machine, Boo
         ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
-    let machine = Machine::new(clock, engine, stat_cache, setup.parts.log.clone());
+    let mut machine = Machine::new(clock, engine, stat_cache, setup.parts.log.clone());
     machine.roots_max.set(plan.shares.roots_max);
+    machine.bans = Arc::clone(plan.shared.board.bans());
     Ok(machine)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 
+use super::ctl::RunningServer;
 #[cfg(feature = "scripts")]
 use super::fastcgi::ScriptLimits;
 use super::fastcgi::{ProgramSite, Spawn};
@@ -46,7 +47,7 @@ pub(crate) enum Tool {
     },
     /// Generate load and report latency
     Load(LoadArguments),
-    /// Show a server's activity, from its status page, until q is pressed
+    /// Show a server's activity, from its status page or control socket, until q is pressed
     Top(Top),
     /// Write generated documents: man page, shell completions, manual
     Generate {
@@ -193,6 +194,9 @@ pub(crate) struct Top {
     /// URL of its status page (status.status-url)
     #[arg(default_value = "http://127.0.0.1/server-status")]
     pub(crate) url: String,
+    /// The server on this machine, in place of a URL
+    #[command(flatten)]
+    pub(crate) server: RunningServer,
     /// The table to begin with
     #[arg(long, value_enum, default_value_t = TopView::Routes)]
     pub(crate) view: TopView,

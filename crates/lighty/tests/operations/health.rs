@@ -79,7 +79,7 @@ fn graceful_stop_ends_readiness_and_listens_until_its_delay_is_over() {
     assert_eq!(server.get("/a").status, 200, "new connections are served as before");
     kept.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(kept.response().field("Connection"), None, "connections stay open");
-    let (status, text) = ctl(&server, &["status"]);
+    let (status, text) = ctl(&server, &["status", "--format", "text"]);
     assert!(status == 0 && text.contains("not_ready: stopping"), "{text}");
     let (status, text) = ctl(&server, &["reload"]);
     assert!(status == 1 && text.contains("the server is stopping"), "{text}");

@@ -155,6 +155,41 @@ fn proxied_requests_uploads_and_logs_work() {
 }
 
 #[test]
+fn verbs_that_need_files_and_threads_work() {
+    let backend = Backend::answering("hello");
+    let setup = site();
+    fs::create_dir(setup.directory().join("state")).expect("a directory");
+    let server = setup
+        .config("server.state-dir = \"@DIR@/state\"\nproxy-core.protocol = \"http\"")
+        .config(&format!("proxy-core.backends = ( \"{}\" )", backend.name()))
+        .start();
+    let name = backend.name();
+    let drain = ["drain", name.as_str(), "--keep"];
+    for arguments in [
+        &["explain", "/a"][..],
+        &["dump"],
+        &["configuration"],
+        &["timings"],
+        &["metrics"],
+        &["connections"],
+        &drain,
+    ] {
+        let (status, text) = ctl(&server, arguments);
+        assert_eq!(status, 0, "{arguments:?}: {text}\n{}", server.log());
+    }
+    assert!(server.directory().join("state/backends.json").exists());
+}
+
+#[test]
+fn control_socket_is_removed_from_its_path() {
+    let mut server = site().config("server.control-socket = \"@DIR@/control.sock\"").start();
+    let socket = server.directory().join("control.sock");
+    assert!(socket.exists() && !server.directory().join("lighty.pid.ctl").exists());
+    server.stop();
+    assert!(!socket.exists(), "{}", server.log());
+}
+
+#[test]
 fn programs_run_and_the_layers_report_it() {
     for engine in ENGINES {
         let setup = site()

@@ -204,3 +204,20 @@ fn a_terminal_is_as_before_when_it_ends() {
     let interrupted = on_terminal(&url, &[("[1 routes]", "\x03")]).expect("as before");
     assert!(interrupted.contains("ended 0") && interrupted.contains(" icanon "), "{interrupted}");
 }
+
+#[test]
+fn control_socket_serves_in_place_of_a_status_page() {
+    let server = lighty!()
+        .file("a.txt", "hello\n")
+        .config("server.control-socket = \"@DIR@/control.sock\"")
+        .start();
+    assert_eq!(server.get("/a.txt").status, 200);
+    let socket = server.directory().join("control.sock").display().to_string();
+    let output = top(&["--socket", &socket, "--once", "--view", "workers", "--interval", "1"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains(&socket), "{output:?}");
+    let output = top(&["--socket", "/nonexistent/control.sock", "--once"]);
+    assert!(!output.status.success());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.contains("/nonexistent/control.sock"), "{err}");
+}

@@ -269,6 +269,7 @@ fn listeners_return_from_a_successor_that_crashes() {
 #[test]
 fn orders_and_health_of_backends_survive() {
     let (one, other) = (Backend::answering("one"), Backend::answering("other"));
+    let added = Backend::answering("added");
     let dead = "127.0.0.1:1";
     let line = Line::start(
         site().config("proxy-core.protocol = \"http\"\nproxy-core.disable-time = 3600").config(
@@ -281,19 +282,23 @@ fn orders_and_health_of_backends_survive() {
     );
     line.done(&["drain", &one.name()]);
     line.done(&["weight", &other.name(), "7"]);
+    line.done(&["limit", &other.name(), "9"]);
+    line.done(&["add", &added.name(), "--to", "proxy-core.backends", "--weight", "0"]);
     for _ in 0..8 {
         assert_eq!(line.first.get("/").text(), "other");
     }
-    let rows = || -> Vec<(String, String, u64)> {
+    let rows = || -> Vec<(String, String, u64, u64)> {
         let backends = line.json("backends");
         let row = |row: &Value| {
             let text = |name: &str| row[name].as_str().expect("a text").to_owned();
-            (text("backend"), text("state"), row["weight"].as_u64().expect("a weight"))
+            let number = |name: &str| row[name].as_u64().expect("a number");
+            (text("backend"), text("state"), number("weight"), number("limit"))
         };
         backends.as_array().expect("rows").iter().map(row).collect()
     };
     let before = rows();
-    assert!(before.contains(&(dead.to_owned(), "down".to_owned(), 1)), "{before:?}");
+    assert!(before.contains(&(dead.to_owned(), "down".to_owned(), 1, 256)), "{before:?}");
+    assert_eq!((before[1].2, before[1].3, before.len()), (7, 9, 4), "{before:?}");
     line.upgrade();
     assert_eq!(rows(), before);
     assert!(get(line.first.address()).expect("a response").ends_with("other"));

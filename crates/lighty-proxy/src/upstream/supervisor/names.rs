@@ -14,8 +14,8 @@ use crate::upstream::address::AddressId;
 use crate::upstream::names::UpstreamNames;
 use crate::upstream::{Upstream, of_named};
 
-/// Follows the names of an upstream until it is retired, and starts health checks for new
-/// addresses; addresses in `checked` already have one.
+/// Follows the names and members of an upstream until it is retired, and starts health checks for
+/// new addresses; addresses in `checked` already have one.
 pub(super) async fn follow(
     upstream: Arc<Upstream>,
     checked: Rc<RefCell<HashSet<AddressId>>>,
@@ -25,15 +25,16 @@ pub(super) async fn follow(
     checks::cover(&upstream, &mut checked.borrow_mut(), &log);
     panics::point("names");
     let mut names = UpstreamNames::watch(Arc::clone(&upstream.spec), &resolver);
-    if names.is_static() {
-        return;
-    }
     loop {
         let news = tokio::select! {
             biased;
             () = upstream.retired() => return,
             () = upstream.wants_refresh() => {
                 names.refresh();
+                continue;
+            }
+            () = upstream.other_members() => {
+                checks::cover(&upstream, &mut checked.borrow_mut(), &log);
                 continue;
             }
             news = names.news() => news,

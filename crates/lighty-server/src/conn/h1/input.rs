@@ -395,6 +395,9 @@ impl Client for Input {
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(stream) = &self.stream else { return Poll::Ready(Fault::ClientGone) };
+        if stream_of(&self.entry).is_some_and(|entry| entry.cut() == Some(Fault::Killed)) {
+            return Poll::Ready(Fault::Killed);
+        }
         let gone = self.gone.get_or_insert_with(|| {
             let limit_s =
                 stream_of(&self.entry).map_or(0, |entry| entry.limits().half_closed_idle_s);

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use lighty_core::log::trace;
+use lighty_core::machine::bad_messages::Excerpt;
 use lighty_core::{Exchange, Fault, Level, Request};
 use lighty_http::Version;
-use lighty_wire::http1::RequestFault;
+use lighty_wire::http1::{RequestFault, fault_position};
 
 use super::super::{driver, request_head};
 use super::{After, Conn, End, H1Conn, H1Exchange};
@@ -27,6 +28,8 @@ impl H1Conn<'_> {
             ex.settings = Rc::clone(&ex.generation.global);
             let (status, slug) = (fault.status().code(), fault.slug());
             ex.log(Level::Info, &format!("{status} ({slug}): {}", fault.message()));
+            let position = fault_position::in_request(pending, fault);
+            conn.keep_malformed(&ex.request, fault.message(), Excerpt::of(pending, position));
             name_protocol(ex, pending, worker);
             trace::refused_head(ex, pending);
         }

@@ -211,6 +211,9 @@ impl Client for H2Input {
         let Some(StreamRef { shared, key }) = &self.at else {
             return Poll::Ready(Fault::ClientGone);
         };
+        if self.entry.cut() == Some(Fault::Killed) {
+            return Poll::Ready(Fault::Killed);
+        }
         let mut shared = shared.borrow_mut();
         if shared.poll_gone(*key, cx).is_ready() {
             return Poll::Ready(Fault::ClientGone);

@@ -14,6 +14,9 @@ use super::{H2Buffers, H2Conn, READ_BYTES};
 /// Unsent bytes beyond which reading stops. Excludes content, which has its own limits.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 
+/// Bytes of a frame before its payload (RFC 9113 section 4.1). The payload may have credentials.
+const FRAME_HEAD_BYTES: usize = 9;
+
 impl H2Conn<'_> {
     /// Takes bytes that have been read from the connection already.
     pub(super) fn take_early(&mut self, early: &[u8]) {
@@ -87,6 +90,8 @@ impl H2Conn<'_> {
             let handled = match shared.machine.handle_input(pending, self.now_ms) {
                 Ok(handled) => handled,
                 Err(fault) => {
+                    let frame = &pending[..pending.len().min(FRAME_HEAD_BYTES)];
+                    self.conn.keep_malformed_frame(frame, fault.message());
                     buffers.input.clear();
                     drop(shared);
                     return self.fail(fault);

@@ -72,11 +72,23 @@ struct Rare {
 
 /// A stream of a connection, while it waits.
 struct OpenStream {
+    /// Its identifier in the protocol.
+    id: u32,
     /// Wakes its task.
     waker: Waker,
     entry: Weak<StreamEntry>,
     /// Summary of its request, kept while the status page may show it.
     summary: Option<Box<RequestSummary>>,
+}
+
+impl OpenStream {
+    /// Ends the stream. Returns false if it has ended already.
+    fn kill(&self) -> bool {
+        let Some(stream) = self.entry.upgrade() else { return false };
+        stream.cut_for(Fault::Killed);
+        self.waker.wake_by_ref();
+        true
+    }
 }
 
 /// Limit on the bytes kept of a stream's host and target; there may be many streams.
@@ -178,12 +190,13 @@ impl ConnEntry {
     /// Adds another stream to the sweep, which wakes `waker` when it ends the stream's wait.
     pub fn watch_stream(
         &self,
+        id: u32,
         stream: &Rc<StreamEntry>,
         waker: Waker,
         summary: Option<Box<RequestSummary>>,
     ) {
         let mut rare = self.rare.borrow_mut();
-        let opened = OpenStream { waker, entry: Rc::downgrade(stream), summary };
+        let opened = OpenStream { id, waker, entry: Rc::downgrade(stream), summary };
         let streams = &mut rare.get_or_insert_default().streams;
         debug_assert!(
             !streams.iter().any(|known| known.entry.ptr_eq(&opened.entry)),
@@ -305,11 +318,11 @@ impl ConnEntry {
         }
     }
 
-    /// Calls `see` with each waiting stream, in order.
-    pub fn for_each_stream(&self, mut see: impl FnMut(Doing, Option<&RequestSummary>)) {
+    /// Calls `see` with each waiting stream and its identifier, in order.
+    pub fn for_each_stream(&self, mut see: impl FnMut(u32, Doing, Option<&RequestSummary>)) {
         for stream in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
             if let Some(entry) = stream.entry.upgrade() {
-                see(Doing::of(&entry), stream.summary.as_deref());
+                see(stream.id, Doing::of(&entry), stream.summary.as_deref());
             }
         }
     }
@@ -430,6 +443,24 @@ impl ConnEntry {
                 waker.wake_by_ref();
             }
         }
+    }
+
+    /// Ends the connection at an operator's order, whatever it does.
+    pub(super) fn kill(&self) {
+        self.shut_down_for.set(Some(Fault::Killed));
+        self.stream.cut_for(Fault::Killed);
+        for opened in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
+            opened.kill();
+        }
+        self.shutdown.shut_down(ShutdownHow::Both);
+        self.wake_loop();
+    }
+
+    /// Ends a waiting stream at an operator's order. Returns false if there is no such stream.
+    pub(super) fn kill_stream(&self, id: u32) -> bool {
+        let rare = self.rare.borrow();
+        let mut streams = rare.iter().flat_map(|rare| &rare.streams);
+        streams.find(|opened| opened.id == id).is_some_and(OpenStream::kill)
     }
 
     /// Ends the connection's wait. The client is still notified: by a response if its head is

@@ -268,8 +268,8 @@ fn siblings() -> Siblings {
     entry.begin_request();
     let streams = [(); 2].map(|()| Rc::new(StreamEntry::new()));
     let woken: [Arc<Woken>; 2] = Default::default();
-    for (stream, woken) in streams.iter().zip(&woken) {
-        entry.watch_stream(stream, Waker::from(Arc::clone(woken)), None);
+    for (id, (stream, woken)) in streams.iter().zip(&woken).enumerate() {
+        entry.watch_stream(id as u32 + 1, stream, Waker::from(Arc::clone(woken)), None);
         stream.limit(StreamLimits { write_idle_s: 5, ..StreamLimits::default() });
         stream.wait_from(ConnState::Write, 0);
     }
@@ -343,4 +343,34 @@ async fn a_loop_of_streams_is_woken_to_take_leave_before_its_connection_is_shut_
     assert_eq!(both.entry.shut_down_for(), Some(Fault::ClientGone));
     both.conns.sweep(6, |_| {});
     assert!(!woken.0.load(Ordering::Relaxed), "not a second time");
+}
+
+#[tokio::test]
+async fn killed_stream_is_woken_and_its_sibling_goes_on() {
+    let both = siblings();
+    let Siblings { conns, entry, streams, .. } = &both;
+    let serial = conns.serial(entry);
+    assert!(!conns.kill(entry.number(), serial, 9) && !conns.kill(7, 0, 0));
+    assert!(!conns.kill(entry.number(), serial + 1, 1), "an earlier connection's number");
+    assert!(conns.kill(entry.number(), serial, 2));
+    assert_eq!((streams[0].cut(), streams[1].cut()), (None, Some(Fault::Killed)));
+    assert_eq!((both.woken(), entry.shut_down_for()), ([false, true], None));
+    assert!(conns.kill(entry.number(), serial, 0));
+    assert_eq!(
+        (streams[0].cut(), entry.shut_down_for()),
+        (Some(Fault::Killed), Some(Fault::Killed))
+    );
+}
+
+#[tokio::test]
+async fn serial_tells_a_connection_from_earlier_ones_of_its_number() {
+    let conns = ConnTable::default();
+    let (one, other) = UnixStream::pair().expect("a pair");
+    let (one, other) = (Stream::from(one), Stream::from(other));
+    let first = conns.enter(one.shutdown_handle(), "".into(), 0);
+    let before = (first.number(), conns.serial(&first));
+    conns.leave(&first);
+    let second = conns.enter(other.shutdown_handle(), "".into(), 0);
+    assert_eq!((second.number(), conns.serial(&second)), (before.0, before.1 + 1));
+    assert!(!conns.kill(before.0, before.1, 0) && second.shut_down_for().is_none());
 }

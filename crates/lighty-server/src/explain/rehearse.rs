@@ -1,4 +1,4 @@
-//! `lighty explain`: runs a request through the phases without a client, backend or program.
+//! Runs a request through the phases without a client, backend or program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,31 +18,31 @@ use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 
-use lighty_server::modules::{self, Shared};
+use crate::modules::{self, Shared};
 
 /// A request as it would arrive.
-pub struct SampleRequest<'a> {
+pub(super) struct SampleRequest<'a> {
     /// The method as sent; an unknown token leads to 501 (RFC 9110 section 15.6.2).
-    pub method: &'a str,
+    pub(super) method: &'a str,
     /// Path and query, encoded.
-    pub target: &'a str,
+    pub(super) target: &'a str,
     /// Host in lower case, with its port if it has one.
-    pub host: &'a str,
+    pub(super) host: &'a str,
     /// Fields of the request; Host is added if it is absent.
-    pub fields: &'a Fields,
+    pub(super) fields: &'a Fields,
     /// The client's address.
-    pub from: std::net::IpAddr,
+    pub(super) from: std::net::IpAddr,
     /// The listener's address as in `$SERVER["socket"]`.
-    pub socket: &'a str,
+    pub(super) socket: &'a str,
     /// `http` or `https`.
-    pub scheme: &'static str,
+    pub(super) scheme: &'static str,
 }
 
 /// Runs a request through the phases and passes the result to `read`.
 ///
 /// # Errors
 /// If the event loop or the URL is missing.
-pub fn rehearse<R>(
+pub(super) fn rehearse<R>(
     config: &Arc<Config<Settings>>,
     sample: &SampleRequest<'_>,
     read: impl FnOnce(&Exchange) -> R,

@@ -355,8 +355,13 @@ mod tests {
     ];
 
     /// Names that end like those of paths and name none.
-    const NO_PATHS: [&str; 3] =
-        ["secdownload.uri-prefix", "url.rewrite-if-not-file", "url.rewrite-repeat-if-not-file"];
+    const NO_PATHS: [&str; 5] = [
+        "dir-listing.hide-header-file",
+        "dir-listing.hide-readme-file",
+        "secdownload.uri-prefix",
+        "url.rewrite-if-not-file",
+        "url.rewrite-repeat-if-not-file",
+    ];
 
     fn names_path(row: &lighty_config::Directive<Settings>) -> bool {
         let assigned = |line: &str| line.trim_start().starts_with(row.name);

@@ -5,8 +5,8 @@
 //! responses. `connections` lists and ends connections, `bad_messages` lists malformed messages,
 //! `reports` makes whole documents, `limits` and `bans` concern clients, `diagnosis` changes the
 //! error log for a time, `backends` the use of backends, and `kept` keeps such orders on the disk.
-//! `drain_self` ends readiness, `maintenance` closes routes. `socket_path` is the place, `client` is
-//! the other end.
+//! `drain_self` ends readiness, `maintenance` closes routes. `socket_path` is the place of the
+//! socket, `client` is the other end.
 
 mod backends;
 mod bad_messages;

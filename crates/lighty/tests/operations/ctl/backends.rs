@@ -212,5 +212,5 @@ fn orders_are_kept_only_with_a_state_directory() {
     let setup = keeping(&one);
     std::fs::write(setup.directory().join("state/backends.json"), "[]").expect("written");
     let server = setup.start();
-    assert!(server.log().contains("no orders for backends are kept"), "{}", server.log());
+    server.await_log("no orders for backends are kept");
 }

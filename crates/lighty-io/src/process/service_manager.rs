@@ -23,7 +23,7 @@ pub(crate) const VARIABLES: [&str; 6] = [
     "LISTEN_FDNAMES",
 ];
 
-/// Those that name this process, and not one that takes its place.
+/// Variables that name this process, and not one that takes its place.
 pub(crate) const LEFT_OUT: [&str; 4] =
     ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 

@@ -32,7 +32,7 @@ fn balanced(one: &Backend, other: &Backend) -> Server {
 }
 
 /// `lighty ctl ARGUMENTS`: exit status, standard output and error output.
-fn ctl(server: &Server, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn ctl(server: &Server, arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
         .arg("ctl")
         .args(arguments)

@@ -1,11 +1,10 @@
 //! URLs of liveness and readiness, `lighty ctl drain-self`, and the delay of a graceful stop.
 
-use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
-use lighty_testkit::server::{STOP_DEADLINE, Server, Setup, binary};
+use lighty_testkit::server::{STOP_DEADLINE, Server, Setup};
 use rustix::process::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,17 +16,10 @@ fn site() -> Setup {
         .config("server.pid-file = \"@DIR@/lighty.pid\"")
 }
 
-/// Exit status of `lighty ctl ARGUMENTS`, and its standard and error output.
+/// `lighty ctl ARGUMENTS`: exit status, and both outputs.
 fn ctl(server: &Server, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
-        .arg("ctl")
-        .args(arguments)
-        .arg("--pid-file")
-        .arg(server.directory().join("lighty.pid"))
-        .output()
-        .expect("the binary runs");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    let (status, out, err) = crate::ctl::ctl(server, arguments);
+    (status, out + &err)
 }
 
 #[test]

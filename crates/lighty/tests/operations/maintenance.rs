@@ -1,9 +1,7 @@
 //! Routes that are closed for a while: `lighty ctl maintenance ROUTE on`.
 
-use std::process::Command;
-
 use lighty_testkit::lighty;
-use lighty_testkit::server::{Server, Setup, binary, write_file};
+use lighty_testkit::server::{Server, Setup, write_file};
 
 fn shop() -> Setup {
     lighty!()
@@ -16,15 +14,8 @@ fn shop() -> Setup {
 
 /// Exit status of `lighty ctl maintenance ARGUMENTS`, and its output.
 fn maintenance(server: &Server, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
-        .args(["ctl", "maintenance"])
-        .args(arguments)
-        .arg("--pid-file")
-        .arg(server.directory().join("lighty.pid"))
-        .output()
-        .expect("the binary runs");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    let (status, out, err) = crate::ctl::ctl(server, &[&["maintenance"], arguments].concat());
+    (status, out + &err)
 }
 
 #[test]

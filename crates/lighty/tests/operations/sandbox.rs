@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::lighty;
-use lighty_testkit::server::{Server, Setup, binary, write_file};
+use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::wait_until;
 use serde_json::Value;
 
@@ -31,15 +30,8 @@ fn beside(setup: &Setup) -> lighty_testkit::scratch::Scratch {
 
 /// `lighty ctl ARGUMENTS`: exit status, and both outputs.
 fn ctl(server: &Server, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
-        .arg("ctl")
-        .args(arguments)
-        .arg("--pid-file")
-        .arg(server.directory().join("lighty.pid"))
-        .output()
-        .expect("the binary runs");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    let (status, out, err) = crate::ctl::ctl(server, arguments);
+    (status, out + &err)
 }
 
 /// The state of a layer and its reason.

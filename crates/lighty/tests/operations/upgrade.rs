@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -49,15 +48,7 @@ impl Line {
 
     /// `lighty ctl ARGUMENTS`: exit status, standard output and error output.
     fn ctl(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
-            .arg("ctl")
-            .args(arguments)
-            .arg("--pid-file")
-            .arg(self.first.directory().join("lighty.pid"))
-            .output()
-            .expect("the binary runs");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+        crate::ctl::ctl(&self.first, arguments)
     }
 
     fn done(&self, arguments: &[&str]) -> String {

@@ -407,6 +407,7 @@ impl Reloader {
         let old = self.plans.send_replace(plan);
         self.leftovers.old.add(old.number, Arc::clone(&old.config));
         drop(old);
+        self.figures.set_old_generations(self.leftovers.old.len());
         self.export();
         self.crew.retire_others(&crew.next, self.graceful_patience());
         let late = self.await_workers(number, crew.next).await;
@@ -441,6 +442,7 @@ impl Reloader {
     /// over. Not done by a worker, because dropping a large configuration takes time.
     pub(crate) fn forget(&mut self) {
         self.leftovers.old.forget();
+        self.figures.set_old_generations(self.leftovers.old.len());
         self.leftovers.draining_workers = self.crew.end_retired();
         self.leftovers.is_closing = !self.listeners.settle();
         let plan = Arc::clone(&self.plans.borrow());

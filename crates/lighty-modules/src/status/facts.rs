@@ -51,6 +51,12 @@ impl Facts {
         }
     }
 
+    /// A figure of `status.statistics-url` that is a number.
+    pub(super) fn figure(&self, name: &str) -> Option<u64> {
+        let (_, value) = self.figures.iter().find(|(known, _)| known == name)?;
+        value.parse().ok()
+    }
+
     /// Reports of the workers.
     pub(super) fn reports(&self) -> &[Report] {
         match self.input.reports.split_last() {

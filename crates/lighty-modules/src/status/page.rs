@@ -132,9 +132,38 @@ fn cards(facts: &Facts) -> String {
             (facts.busy() + facts.idle()).to_string(),
             format!("{} busy, {} idle{streams}", facts.busy(), facts.idle()),
         ),
+        configuration(facts).map_or_else(String::new, |(generation, reloads)| {
+            card("Configuration", format!("generation {generation}"), reloads)
+        }),
         "</div>\n".to_owned(),
     ]
     .concat()
+}
+
+/// Number of the configuration, and the outcome of reloads. `None` if nothing reports it.
+fn configuration(facts: &Facts) -> Option<(u64, String)> {
+    let figure = |name: &str| facts.figure(&format!("config.{name}"));
+    let generation = figure("generation")?;
+    let refused = figure("reloads.refused")?;
+    let now_s = u64::try_from(facts.input.now_s).unwrap_or(0);
+    let ago = |name| {
+        let seconds = now_s.saturating_sub(figure(name).unwrap_or(now_s));
+        format!("{} ago", duration(seconds))
+    };
+    let last = match (figure("last-reload-success"), generation) {
+        (Some(0), _) => format!("last reload refused {}", ago("last-reload-s")),
+        (_, 0) => "never reloaded".to_owned(),
+        _ => format!("reloaded {}", ago("last-reload-s")),
+    };
+    let refused = match refused {
+        0 => String::new(),
+        count => format!(", {count} refused"),
+    };
+    let old = match figure("old-generations") {
+        None | Some(0) => String::new(),
+        Some(count) => format!(", {count} earlier in use"),
+    };
+    Some((generation, format!("{last}{refused}{old}")))
 }
 
 /// Formats tenths. Values of 10 and above have no decimal.

@@ -30,6 +30,13 @@ pub(super) struct Status {
     /// 0 for the configuration of the start; one more for each reload.
     generation: u64,
     last_reload_succeeded: bool,
+    /// Seconds since the last reload, whatever its outcome; absent before the first one.
+    last_reload_age_s: Option<i64>,
+    /// Seconds since the configuration in use took effect.
+    generation_age_s: i64,
+    /// Reloads since the start, by outcome.
+    reloads: u64,
+    refused_reloads: u64,
     /// Earlier configurations that requests under way still use.
     old_generations: Vec<OldGenerationView>,
     sandbox: Vec<LayerView>,
@@ -122,6 +129,7 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
     let hanging_workers = workers.into_iter().filter(|worker| !has_reported(worker)).collect();
     let now_s = Clock::start().unix_s();
     let (level, until_s) = server.log.level();
+    let reloads = server.figures.reloads();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
@@ -130,7 +138,11 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         not_ready,
         closed_routes: plan.shared.states.of::<ClosedRoutes>("mod_maintenance").closed(),
         generation: plan.number,
-        last_reload_succeeded: server.figures.has_succeeded(),
+        last_reload_succeeded: reloads.has_last_succeeded,
+        last_reload_age_s: reloads.last_s.map(|last_s| now_s - last_s),
+        generation_age_s: now_s - reloads.adopted_s,
+        reloads: reloads.succeeded,
+        refused_reloads: reloads.refused,
         old_generations: old_generations(server, &reports),
         sandbox: sandbox::layers().iter().map(layer).collect(),
         log_level: level.name(),

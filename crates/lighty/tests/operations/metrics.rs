@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::client::Client;
@@ -124,7 +124,7 @@ fn requests_are_counted_by_what_answers_them() {
         assert_eq!(value(&text, &format!("{name}{labels}")), Some(wanted), "{name}\n{text}");
     }
     assert_eq!(value(&text, "lighty_config_generation"), Some(0.0));
-    assert_eq!(value(&text, "lighty_config_last_reload_success"), Some(1.0));
+    assert_eq!(value(&text, "lighty_config_last_reload_successful"), Some(1.0));
     assert!(value(&text, "process_resident_memory_bytes") > Some(1e6));
     assert!(value(&text, "process_open_fds") > Some(5.0));
     assert_eq!(text.matches("\nlighty_worker_requests_total{").count(), 3);
@@ -291,18 +291,64 @@ fn await_requests(server: &Server, least: f64) {
 }
 
 #[test]
-fn a_refused_reload_shows() {
-    let mut server = measured().config("server.pid-file = \"@DIR@/pid\"").start();
+fn outcomes_of_reloads_show() {
+    let mut server = measured()
+        .config("status.status-url = \"/status\"")
+        .config("server.pid-file = \"@DIR@/pid\"")
+        .start();
+    let shown = |name: &str| value(&metrics(&server), &format!("lighty_config_{name}"));
+    let (success, attempt) =
+        ("last_reload_success_timestamp_seconds", "last_reload_timestamp_seconds");
+    let started = shown(success).expect("the time of the start");
+    assert!(started > 1.7e9);
+    assert_eq!(shown(attempt), Some(started));
+    assert_eq!(shown("reloads_total{outcome=\"refused\"}"), Some(0.0));
+    let page = || server.get("/status").text().to_owned();
+    assert!(page().contains("never reloaded"), "{}", page());
+
     let config = server.directory().join("lighty.conf");
     let good = std::fs::read_to_string(&config).expect("the configuration");
     std::fs::write(&config, format!("{good}\n$HTTP[\n")).expect("written");
+    // The refusal is in another second than the start.
+    let now = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+    assert!(wait_until(PATIENCE, || now() >= started + 1.0));
     server.signal(rustix::process::Signal::USR1);
-    await_value(&server, "lighty_config_last_reload_success", 0.0);
+    await_value(&server, "lighty_config_last_reload_successful", 0.0);
+    assert_eq!(shown("reloads_total{outcome=\"refused\"}"), Some(1.0));
+    assert_eq!(shown("generation"), Some(0.0));
+    assert_eq!(shown(success), Some(started), "a refusal is no success");
+    let refused = shown(attempt).expect("the time of the refusal");
+    assert!(refused > started, "{refused} {started}");
+    assert!(page().contains("last reload refused"), "{}", page());
+
     std::fs::write(&config, good).expect("written");
     server.signal(rustix::process::Signal::USR1);
-    await_value(&server, "lighty_config_last_reload_success", 1.0);
-    assert_eq!(value(&metrics(&server), "lighty_config_generation"), Some(1.0));
+    await_value(&server, "lighty_config_last_reload_successful", 1.0);
+    assert_eq!(shown("generation"), Some(1.0));
+    assert_eq!(shown("reloads_total{outcome=\"success\"}"), Some(1.0));
+    assert!(shown(success) >= Some(refused));
+    await_value(&server, "lighty_config_old_generations", 0.0);
+    assert!(page().contains("generation 1"), "{}", page());
     server.stop();
+}
+
+#[test]
+fn earlier_configuration_counts_while_a_request_uses_it() {
+    let backend = Backend::start(|peer| {
+        let Some(seen) = peer.request() else { return };
+        if seen.target() == "/app/slow" {
+            peer.hang();
+        }
+    });
+    let server = in_front_of(&backend).config("server.pid-file = \"@DIR@/pid\"").start();
+    let mut client = server.connect();
+    client.send("GET /app/slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(wait_until(PATIENCE, || backend.opened() == 1));
+    server.signal(rustix::process::Signal::USR1);
+    await_value(&server, "lighty_config_generation", 1.0);
+    await_value(&server, "lighty_config_old_generations", 1.0);
+    drop(client);
+    await_value(&server, "lighty_config_old_generations", 0.0);
 }
 
 #[test]

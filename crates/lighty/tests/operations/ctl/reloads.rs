@@ -5,19 +5,33 @@ use std::os::unix::net::UnixStream;
 
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
+use serde_json::Value;
 
 use super::{PATIENCE, ctl, done, json, site};
 
 #[test]
 fn refused_reload_exits_with_its_diagnostics() {
     let server = site().start();
+    let before = json(&server, "status");
+    assert_eq!(
+        (&before["last_reload_age_s"], &before["refused_reloads"]),
+        (&Value::Null, &0.into()),
+        "{before}"
+    );
     lighty_testkit::server::write_file(
         &server.directory().join("lighty.conf"),
         "server.port = \"x\"\n",
     );
     let (status, out, err) = ctl(&server, &["reload"]);
     assert!(status == 1 && out.is_empty() && err.contains("server.port"), "{err}");
-    assert_eq!(json(&server, "status")["last_reload_succeeded"], false);
+    let after = json(&server, "status");
+    assert_eq!(
+        (&after["last_reload_succeeded"], &after["refused_reloads"], &after["reloads"]),
+        (&false.into(), &1.into(), &0.into()),
+        "{after}"
+    );
+    assert!(after["last_reload_age_s"].as_i64() <= after["generation_age_s"].as_i64(), "{after}");
+    assert!(after["last_reload_age_s"].is_i64(), "{after}");
 }
 
 #[test]

@@ -85,10 +85,14 @@ fn members_of_responses_stay_as_they_are() {
     let status = json(&server, "status");
     for name in [
         "generation",
+        "generation_age_s",
         "hanging_workers",
+        "last_reload_age_s",
         "last_reload_succeeded",
         "log_level",
         "pid",
+        "refused_reloads",
+        "reloads",
         "uptime_s",
         "version",
         "workers",

@@ -116,7 +116,7 @@ const ROWS: &[CounterRow] = &[
     ),
     CounterRow(
         "config.last-reload-success",
-        "lighty_config_last_reload_success",
+        "lighty_config_last_reload_successful",
         GAUGE,
         1.0,
         "1 unless the last reload was refused.",
@@ -126,7 +126,21 @@ const ROWS: &[CounterRow] = &[
         "lighty_config_last_reload_timestamp_seconds",
         GAUGE,
         1.0,
-        "When the configuration was last read, in seconds since 1970.",
+        "When the last reload ended, whatever its outcome, or the start, in seconds since 1970.",
+    ),
+    CounterRow(
+        "config.last-reload-success-s",
+        "lighty_config_last_reload_success_timestamp_seconds",
+        GAUGE,
+        1.0,
+        "When the configuration in use took effect, in seconds since 1970.",
+    ),
+    CounterRow(
+        "config.old-generations",
+        "lighty_config_old_generations",
+        GAUGE,
+        1.0,
+        "Earlier configurations that requests under way use.",
     ),
     CounterRow("send.bytes", "lighty_file_sent_bytes", COUNTER, 1.0, "Bytes of files sent."),
     CounterRow(
@@ -312,7 +326,22 @@ pub(super) fn families(figures: &[(String, String)]) -> Vec<Family> {
         let CounterRow(name, metric, kind, divisor, help) = *row;
         Some(Family::single(metric, kind, help, find(name)? / divisor))
     };
-    ROWS.iter().filter_map(family).collect()
+    let mut families: Vec<_> = ROWS.iter().filter_map(family).collect();
+    families.push(reloads(find));
+    families
+}
+
+/// Reloads by outcome.
+fn reloads(find: impl Fn(&str) -> Option<f64>) -> Family {
+    let help = "Reloads of the configuration by outcome.";
+    let mut family = Family::new("lighty_config_reloads", COUNTER, help);
+    let outcomes = [("success", "config.reloads.succeeded"), ("refused", "config.reloads.refused")];
+    for (outcome, name) in outcomes {
+        if let Some(count) = find(name) {
+            family.add(vec![("outcome", outcome.into())], count);
+        }
+    }
+    family
 }
 
 #[cfg(test)]
@@ -324,7 +353,8 @@ mod tests {
         let figures =
             [("files.open-wait-us", "1500000"), ("proxy-core.0.name", "x"), ("server.panics", "2")];
         let figures = figures.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let families = families(&figures);
+        let mut families = families(&figures);
+        families.retain(|family| !family.samples.is_empty());
         let all: Vec<_> =
             families.iter().map(|family| (family.name, &family.samples[0].value)).collect();
         let shown = format!("{all:?}");

@@ -33,7 +33,7 @@ pub use exchange::environment::Environment;
 pub use exchange::extensions::{Extension, Extensions};
 pub use exchange::request::Request;
 pub use exchange::response::Response;
-pub use exchange::tunnel::{FarEnd, Relay, Tunnel, TunnelSummary};
+pub use exchange::tunnel::{FarEnd, Relay, Tunnel, TunnelRoute, TunnelSummary};
 pub use fault::{Blame, BodyFault, CallEnd, Fate, Fault, FaultReport, HealthEffect};
 pub use generation::Generation;
 pub use log::error_output::ErrorOutput;

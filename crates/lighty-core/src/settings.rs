@@ -10,6 +10,7 @@ pub mod limits;
 pub mod route_name;
 pub mod rules;
 pub mod tls;
+pub mod tunnel_reload;
 
 use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
@@ -272,6 +273,8 @@ pub struct ServerSettings {
     /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
     /// begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
+    /// `server.tunnel-reload`: effect of a reload on tunnels.
+    pub tunnel_reload: tunnel_reload::TunnelReload,
     /// `server.drain-delay`: seconds between a graceful stop's order and the end of listening.
     pub drain_delay_s: u32,
     /// `server.max-worker-restarts`: restarts of workers within a minute.
@@ -357,6 +360,7 @@ impl Default for ServerSettings {
             graceful_shutdown_timeout_s: 0,
             upgrade_timeout_s: 30,
             tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
+            tunnel_reload: tunnel_reload::TunnelReload::default(),
             drain_delay_s: 0,
             worker_restarts_max: limits::WORKER_RESTARTS_MAX,
             absolute_dir_redirect: false,

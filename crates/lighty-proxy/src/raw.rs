@@ -1,14 +1,16 @@
 //! Raw connections (`sockproxy.server`): bytes are copied both ways unchanged.
 
 use std::cell::Cell;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use lighty_core::log::Level;
-use lighty_core::{Fault, FaultReport};
+use lighty_core::{Fault, FaultReport, TunnelSummary};
 use lighty_io::transport::{ByteStream, Peer};
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
@@ -18,6 +20,7 @@ use crate::request::proxy_header;
 use crate::response::reply;
 use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
+use crate::route::tunnel_route::BackendRoute;
 use crate::serve::local::Local;
 use crate::upstream::Upstream;
 use crate::upstream::address::AddressId;
@@ -46,18 +49,25 @@ pub struct Caller {
     pub local: Option<SocketAddr>,
 }
 
-/// Tunnels a connection to a backend until both sides have closed, or nothing moved for
-/// `proxy-core.tunnel-timeout`. If no backend can be reached the connection is closed and the
-/// reason logged. Returns the bytes sent to the client.
-pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
+/// A tunnel of a raw connection.
+pub struct RawTunnel {
+    /// Relays until both sides have closed, or nothing moved for `proxy-core.tunnel-timeout`.
+    pub running: Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>>,
+    /// Its route, for reloads.
+    pub route: BackendRoute,
+}
+
+/// Opens a connection to a backend for a caller. If none can be reached, the reason is logged.
+pub async fn open(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> Option<RawTunnel> {
     let upstream = local.upstream_now(&route.upstream);
     upstream.requests.fetch_add(1, Ordering::Relaxed);
     match reach(&local, &route, &upstream, &caller.peer).await {
         Ok(connection) => {
             let greeting = upstream.spec.proxy_protocol.map(|version| greet(version, &caller));
-            let tunnel = reply::tunnel(connection, Bytes::new(), &local);
-            let ended = tunnel.run(caller.stream, greeting.unwrap_or_default()).await;
-            ended.map_or(0, |summary| summary.sent_bytes)
+            let route = BackendRoute::new(&local, &connection.permit, None);
+            let tunnel = reply::tunnel(connection, Bytes::new(), &local, None);
+            let running = tunnel.run(caller.stream, greeting.unwrap_or_default());
+            Some(RawTunnel { running, route })
         }
         Err(report) => {
             let logged = upstream.fault_log.log(report.fault, local.clock.mono_ms());
@@ -71,7 +81,7 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
                 }
             };
             local.say(level, &format!("{}: {report}", upstream.spec.name));
-            0
+            None
         }
     }
 }

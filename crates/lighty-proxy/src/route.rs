@@ -3,6 +3,7 @@
 pub mod directives;
 pub mod rules;
 pub mod settings;
+pub mod tunnel_route;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;

@@ -215,9 +215,14 @@ impl Upstream {
         self.spec.health.check.is_some() || self.spec.backends.iter().any(is_alive)
     }
 
+    /// True if the configuration has names instead of addresses.
+    pub(crate) fn has_names(&self) -> bool {
+        self.spec.backends.iter().any(is_named)
+    }
+
     /// Makes requests wait until [`settle`](Self::settle): the look-up of the names has begun.
     pub(crate) fn await_names(&self) {
-        let wait = self.addresses().is_empty() && self.spec.backends.iter().any(is_named);
+        let wait = self.addresses().is_empty() && self.has_names();
         self.unsettled.store(wait, Ordering::Release);
     }
 

@@ -13,11 +13,13 @@ use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, FaultReport, Step};
 use lighty_http::{Fields, Known, Status};
 use lighty_wire::websocket::Opcode;
+use tokio::sync::Notify;
 
 use crate::raw;
 use crate::request::proxy_header;
 use crate::request::websocket_key::accept;
 use crate::route::rules::{Route, WebsocketRules};
+use crate::route::tunnel_route::BackendRoute;
 use crate::serve::local::Local;
 use crate::upstream::registry::Naming;
 use pump::WebsocketTunnel;
@@ -63,6 +65,9 @@ pub(crate) async fn serve(
     if let Some(version) = upstream.spec.proxy_protocol {
         proxy_header::push(ex, version, &mut greeting);
     }
+    let closer = Rc::new(Notify::new());
+    let permit = &connection.permit;
+    let tied = BackendRoute::of_request(ex, &route, &local, permit, Some(Rc::clone(&closer)));
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;
     response.fields.push_known(Known::Upgrade, "websocket");
@@ -76,6 +81,8 @@ pub(crate) async fn serve(
         clock: local.clock.clone(),
         opcode: handshake.opcode,
         greeting,
+        route: tied,
+        closer,
         connection: Rc::new(connection),
     }));
     response.answered = true;

@@ -30,13 +30,14 @@ use lighty_core::log::About;
 use lighty_core::{Fault, Level, Request};
 use lighty_io::threads::panics;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
-use lighty_proxy::raw::{Caller, carry};
+use lighty_proxy::raw::{self, Caller, RawTunnel};
 
 use self::client_tls::ClientTls;
 use self::presence::Presence;
+use self::tunnel::ReloadLimit;
 use crate::listen::info::{CameBy, ListenerInfo};
-use crate::worker::Worker;
 use crate::worker::conn_table::ConnLimits;
+use crate::worker::{TcpProxy, Worker};
 
 /// Lingering after a GOAWAY for a client's fault, and for close_notify. Short, because a flood goes
 /// on for as long as it is read.
@@ -255,13 +256,33 @@ impl Conn {
             _ => None,
         };
         let caller = Caller { stream: Rc::clone(&self.stream) as _, peer: self.peer, local };
-        let worker = self.worker();
         tokio::select! {
             biased;
-            bytes = carry(raw.local, raw.route, caller) => {
-                worker.machine.counters.bytes_out.add(bytes);
+            () = self.tunnel_raw(raw, caller) => {}
+            () = self.worker().ends_tunnels() => {}
+        }
+    }
+
+    /// Opens a raw connection's tunnel, and runs it to its end.
+    async fn tunnel_raw(&self, raw: TcpProxy, caller: Caller) {
+        let Some(tunnel) = raw::open(raw.local, raw.route, caller).await else { return };
+        let RawTunnel { mut running, route } = tunnel;
+        let (worker, mut limit) = (self.worker(), ReloadLimit::default());
+        loop {
+            let raw = self.listener.raw.borrow().clone().filter(|_| !self.listener.is_closing());
+            limit.review(worker, || route.among(raw.iter().map(|raw| &raw.route)));
+            tokio::select! {
+                biased;
+                ended = &mut running => {
+                    worker.machine.counters.bytes_out.add(ended.map_or(0, |end| end.sent_bytes));
+                    return;
+                }
+                () = worker.swaps() => {}
+                () = limit.ends(&worker.machine.clock) => {
+                    let about = About { client: &self.peer_text, ..About::default() };
+                    return self.log(limit.reason(), about);
+                }
             }
-            () = worker.ends_tunnels() => {}
         }
     }
 

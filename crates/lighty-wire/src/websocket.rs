@@ -15,6 +15,9 @@ const HEAD_BYTES_MAX: usize = 14;
 /// The close code of a normal end.
 pub const CLOSE_NORMAL: u16 = 1000;
 
+/// The close code of a server that ends the service of a URL.
+pub const CLOSE_GOING_AWAY: u16 = 1001;
+
 /// The close code for a client that breaks the protocol.
 pub const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 

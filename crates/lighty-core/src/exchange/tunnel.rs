@@ -9,11 +9,18 @@ use lighty_buf::BufPool;
 use lighty_io::clock::Clock;
 use lighty_io::transport::{self, ByteStream};
 
+use crate::exchange::Exchange;
 use crate::fault::{Fault, FaultReport};
+use crate::settings::tunnel_reload::RouteFate;
 
 /// Takes over from the response after a 101. From then on the bytes are not HTTP (RFC 9110 section
 /// 7.8).
 pub trait Tunnel {
+    /// The route that leads to the far end. `None` if no configuration names the far end.
+    fn route(&self) -> Option<Rc<dyn TunnelRoute>> {
+        None
+    }
+
     /// Relays bytes both ways until both ends are done or one is lost. `early` holds client bytes
     /// received after the request.
     ///
@@ -24,6 +31,16 @@ pub trait Tunnel {
         client: Rc<dyn ByteStream>,
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<TunnelSummary>>>>;
+}
+
+/// The route of a running tunnel.
+pub trait TunnelRoute {
+    /// Looks the route up in the configuration that the exchange has now.
+    fn fate(&self, ex: &Exchange) -> RouteFate;
+
+    /// Has the tunnel end by its own protocol, within seconds. Returns false if its protocol is not
+    /// known, so that the caller drops it.
+    fn close(&self) -> bool;
 }
 
 /// Result of a tunnel.
@@ -56,6 +73,8 @@ pub struct Relay<F> {
     pub early: Bytes,
     /// Milliseconds without a byte after which the tunnel ends; 0: no limit.
     pub idle_ms: u64,
+    /// The route to the far end.
+    pub route: Option<Rc<dyn TunnelRoute>>,
     /// The clock that `idle_ms` is measured by.
     pub clock: Clock,
     /// Pool for the buffers of both directions.
@@ -63,6 +82,10 @@ pub struct Relay<F> {
 }
 
 impl<F: FarEnd + 'static> Tunnel for Relay<F> {
+    fn route(&self) -> Option<Rc<dyn TunnelRoute>> {
+        self.route.clone()
+    }
+
     fn run(
         self: Box<Self>,
         client: Rc<dyn ByteStream>,

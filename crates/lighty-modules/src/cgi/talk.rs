@@ -398,6 +398,7 @@ impl Talk {
             far: TunnelledProgram { stream, guard },
             early,
             idle_ms: self.limits.upgrade_ms,
+            route: None,
             clock: self.clock,
             buffers: BufPool::new(TUNNEL_BUFFER_BYTES, TUNNEL_BUFFERS),
         })

@@ -1,13 +1,14 @@
 //! Turns a backend's response head into the client's.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_config::Undecided;
 use lighty_core::exchange::response::Maker;
 use lighty_core::pipeline::keep_owed;
 use lighty_core::pipeline::sendfile;
-use lighty_core::{Exchange, FarEnd, Relay, Response, Step, Tunnel};
+use lighty_core::{Exchange, FarEnd, Relay, Response, Step, Tunnel, TunnelRoute};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status};
 use lighty_io::transport::ByteStream;
@@ -15,6 +16,7 @@ use lighty_io::transport::ByteStream;
 use crate::connect::pool::Connection;
 use crate::response::mapping::{self, Mapping};
 use crate::route::rules::Route;
+use crate::route::tunnel_route::BackendRoute;
 use crate::serve::local::Local;
 use crate::serve::upstream_call::UpstreamCall;
 
@@ -99,8 +101,9 @@ pub(crate) fn hand_over(
     ex: &mut Exchange,
     mut call: Box<UpstreamCall>,
     connection: Connection,
-    local: &Rc<Local>,
+    (local, route): (&Rc<Local>, &Arc<Route>),
 ) -> Step<'static> {
+    let route = BackendRoute::of_request(ex, route, local, &connection.permit, None);
     let head = &call.response;
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;
@@ -111,17 +114,22 @@ pub(crate) fn hand_over(
         response.fields.push_known(Known::Upgrade, protocol);
     }
     let early = call.take_pending();
-    response.tunnel = Some(tunnel(connection, early, local));
+    response.tunnel = Some(tunnel(connection, early, local, route));
     response.answered = true;
     Step::Answered
 }
 
 /// A tunnel between a client and a backend; `early` are the bytes that the backend has already
 /// sent.
-pub(crate) fn tunnel(connection: Connection, early: Bytes, local: &Local) -> Box<dyn Tunnel> {
+pub(crate) fn tunnel(
+    connection: Connection,
+    early: Bytes,
+    local: &Local,
+    route: Option<Rc<dyn TunnelRoute>>,
+) -> Box<dyn Tunnel> {
     let idle_ms = connection.permit.upstream.spec.timeouts.tunnel_ms;
     let (clock, buffers) = (local.clock.clone(), local.pieces.clone());
-    Box::new(Relay { far: connection, early, idle_ms, clock, buffers })
+    Box::new(Relay { far: connection, early, idle_ms, route, clock, buffers })
 }
 
 impl FarEnd for Connection {

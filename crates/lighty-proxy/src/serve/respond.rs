@@ -30,7 +30,7 @@ impl Serving<'_> {
             if !is_upgrade_requested(&self.ex.request.fields, agreed) {
                 return Err(another_protocol(&connection));
             }
-            return Ok(reply::hand_over(self.ex, call, connection, &self.local));
+            return Ok(reply::hand_over(self.ex, call, connection, (&self.local, &self.route)));
         }
         if self.route.is_authorizer() && call.response.status == Status::OK {
             reply::take_variables(self.ex, &call.response.fields);

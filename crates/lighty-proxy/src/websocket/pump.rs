@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_core::{Tunnel, TunnelSummary};
+use lighty_core::{Tunnel, TunnelRoute, TunnelSummary};
 use lighty_io::clock::Clock;
 use lighty_io::transport::ByteStream;
 use lighty_wire::websocket::{
-    CLOSE_NORMAL, CLOSE_UNEXPECTED, FrameEvent, FrameReader, Opcode, incomplete_utf8_tail,
-    push_close, push_frame, push_head,
+    CLOSE_GOING_AWAY, CLOSE_NORMAL, CLOSE_UNEXPECTED, FrameEvent, FrameReader, Opcode,
+    incomplete_utf8_tail, push_close, push_frame, push_head,
 };
+use tokio::sync::Notify;
 
 use super::pump_state::{CloseFrame, PumpAction, PumpEvent, PumpState};
 use crate::connect::pool::Connection;
@@ -43,9 +44,16 @@ pub(super) struct WebsocketTunnel {
     /// Milliseconds without a byte after which the tunnel ends; 0: no limit.
     pub(super) idle_ms: u64,
     pub(super) clock: Clock,
+    pub(super) route: Option<Rc<dyn TunnelRoute>>,
+    /// Asks for a close.
+    pub(super) closer: Rc<Notify>,
 }
 
 impl Tunnel for WebsocketTunnel {
+    fn route(&self) -> Option<Rc<dyn TunnelRoute>> {
+        self.route.clone()
+    }
+
     fn run(
         self: Box<Self>,
         client: Rc<dyn ByteStream>,
@@ -56,7 +64,7 @@ impl Tunnel for WebsocketTunnel {
             let mut pump = Pump::new(ends, self.opcode, self.greeting);
             pump.take_frames(&mut early.to_vec());
             let limits = PumpLimits { idle_ms: self.idle_ms, ping_ms: self.ping_ms };
-            pump.run(&self.clock, limits).await?;
+            pump.run(&self.clock, limits, &self.closer).await?;
             Ok(TunnelSummary { sent_bytes: pump.sent_bytes, fault: None })
         })
     }
@@ -171,17 +179,19 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Moves bytes both ways until both sides have ended, or a limit ends the tunnel.
+    /// Moves bytes both ways until both sides have ended, a limit ends the tunnel, or `closer` has
+    /// it close.
     ///
     /// # Errors
     /// The client is lost.
-    async fn run(&mut self, clock: &Clock, limits: PumpLimits) -> io::Result<()> {
+    async fn run(&mut self, clock: &Clock, limits: PumpLimits, closer: &Notify) -> io::Result<()> {
         let mut times = Times::start(clock);
         loop {
             let look = tokio::time::sleep(Duration::from_millis(LOOK_MS));
             tokio::select! {
                 biased;
                 ended = poll_fn(|cx| self.poll(cx)) => return ended,
+                () = closer.notified() => self.go_away(),
                 () = look => {}
             }
             let now_ms = clock.mono_ms();
@@ -191,6 +201,17 @@ impl<'a> Pump<'a> {
                 return Ok(());
             }
             times.ping(self, now_ms, limits.ping_ms);
+        }
+    }
+
+    /// Sends the client a close frame behind the payload before it, and passes nothing more on.
+    fn go_away(&mut self) {
+        // Other states have a close frame, or nothing is left to be sent.
+        if matches!(self.state, PumpState::Open | PumpState::Ending(None)) {
+            if !self.to_far.is_empty() {
+                self.ends.far.abort();
+            }
+            self.handle(PumpEvent::BackendEnd, CLOSE_GOING_AWAY);
         }
     }
 

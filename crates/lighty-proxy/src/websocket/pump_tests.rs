@@ -27,10 +27,20 @@ impl Bench {
 
     /// Runs the tunnel to its end, or for so many milliseconds. Returns the end and the time.
     async fn run(&self, limits: PumpLimits, ms_max: u64) -> (Option<io::Result<()>>, u64) {
+        self.run_until(limits, ms_max, &Notify::new()).await
+    }
+
+    /// Like [`run`](Self::run), with the order to close.
+    async fn run_until(
+        &self,
+        limits: PumpLimits,
+        ms_max: u64,
+        closer: &Notify,
+    ) -> (Option<io::Result<()>>, u64) {
         let clock = Clock::manual(1_000);
         let ends = Ends { near: &self.near, far: &self.far };
         let mut pump = Pump::new(ends, Opcode::Binary, Vec::new());
-        let mut run = std::pin::pin!(pump.run(&clock, limits));
+        let mut run = std::pin::pin!(pump.run(&clock, limits, closer));
         for now_ms in (0..ms_max).step_by(500) {
             let step = Duration::from_millis(500);
             if let Ok(ended) = tokio::time::timeout(step, &mut run).await {
@@ -90,6 +100,48 @@ async fn backend_that_fails_leaves_the_client_a_close_frame() {
     let ((ended, _), ()) = tokio::join!(bench.run(NO_LIMITS, 10_000), reply);
     ended.expect("it ends").expect("the client is not lost");
     assert!(!bench.client.is_reset());
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_to_close_sends_one_close_frame() {
+    for has_closed in [false, true] {
+        let (bench, closer) = (Bench::new(1024), Notify::new());
+        if has_closed {
+            bench.client.write_all(&close()).await.expect("room");
+        }
+        let order = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            closer.notify_one();
+            let code = if has_closed { 0xe8 } else { 0xe9 };
+            assert_eq!(Bench::received(&bench.client, 1024).await, [0x88, 2, 0x03, code]);
+            match has_closed {
+                true => bench.backend.shutdown_write().expect("open"),
+                false => bench.client.write_all(&close()).await.expect("room"),
+            }
+        };
+        let ((ended, _), ()) = tokio::join!(bench.run_until(NO_LIMITS, 10_000, &closer), order);
+        ended.expect("it ends").expect("the client is not lost");
+        assert_eq!(bench.resets(), (false, false), "closed: {has_closed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_to_close_resets_a_backend_that_misses_bytes() {
+    let (bench, closer) = (Bench::new(4096), Notify::new());
+    // More than the backend's room of 1,024 bytes.
+    bench
+        .client
+        .write_all(&frame(websocket::Opcode::Text, true, &[b'x'; 2000]))
+        .await
+        .expect("room");
+    let order = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        closer.notify_one();
+        bench.client.write_all(&close()).await.expect("room");
+    };
+    let ((ended, _), ()) = tokio::join!(bench.run_until(NO_LIMITS, 10_000, &closer), order);
+    ended.expect("it ends").expect("the client is not lost");
+    assert_eq!(bench.resets(), (false, true));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,4 +7,5 @@ mod load;
 mod memory;
 mod outcome;
 mod site;
+mod tunnels;
 mod workers;

@@ -8,7 +8,7 @@ use lighty_http::uri::ParseOpts;
 
 use super::feature_flags;
 use crate::exchange::throttle::Bucket;
-use crate::settings::{Directive, Settings, limits};
+use crate::settings::{Directive, Settings, limits, tunnel_reload};
 
 pub(super) fn rows() -> Vec<Directive> {
     let mut rows = keep_alive();
@@ -71,6 +71,7 @@ fn keep_alive() -> Vec<Directive> {
              `server.graceful-shutdown-timeout` of `server.feature-flags` says.",
         )
         .example("server.tunnel-stop-timeout = 60"),
+        tunnel_reload::directive(),
         Directive::int("server.upgrade-timeout", 1..=3_600, |s, v| {
             s.server.upgrade_timeout_s = seconds(v);
         })

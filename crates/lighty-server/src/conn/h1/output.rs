@@ -161,8 +161,9 @@ impl H1Io {
         on.wait_for(ConnState::Handler);
         ex.begin_span(Span::Tunnel);
         let early = self.input.borrow_mut().take_pending();
+        let route = tunnel.route();
         let mut running = tunnel.run(Rc::clone(&on.conn.stream) as _, early);
-        if let Some(ended) = run_through_reloads(on.conn.worker(), ex, &mut running).await {
+        if let Some(ended) = run_through_reloads(on.conn.worker(), ex, &mut running, route).await {
             ex.state.bytes_sent += ended?.sent_bytes;
         }
         Ok(())

@@ -80,8 +80,10 @@ impl H2Io {
         on.wait_for(ConnState::Handler);
         ex.begin_span(Span::Tunnel);
         let stream = Rc::new(TunnelStream { at: at.clone(), close: Cell::default() });
+        let route = tunnel.route();
         let mut running = tunnel.run(Rc::clone(&stream) as _, Bytes::new());
-        let ended = run_through_reloads(on.conn.worker(), ex, &mut running).await.transpose()?;
+        let worker = on.conn.worker();
+        let ended = run_through_reloads(worker, ex, &mut running, route).await.transpose()?;
         let (sent_bytes, fault) = ended.map_or((0, None), |end| (end.sent_bytes, end.fault));
         ex.state.bytes_sent += sent_bytes;
         on.entry.write(&on.conn.worker().machine.clock);

@@ -281,6 +281,8 @@ const ORDER: &[&str] = &[
     "layer",
     "log_level",
     "log_level_for_s",
+    "log_levels",
+    "module",
     "hanging_workers",
     "workers",
     "id",

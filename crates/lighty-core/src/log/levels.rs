@@ -103,17 +103,82 @@ impl LogModule {
     }
 }
 
-/// Levels of all modules. The main thread changes them; any thread reads them, and ends an order
-/// whose time is over.
-pub struct Levels {
-    /// The level in effect of modules without one of their own.
-    common: AtomicU8,
-    /// The same without an operator's order.
+/// A level as configured, and an operator's order in its place for a time.
+struct OrderableLevel {
+    /// The level in effect, or `INHERITS`.
+    current: AtomicU8,
     configured: AtomicU8,
     /// Wall-clock second at which an ordered level ends; 0: none is ordered.
     ordered_until_s: AtomicI64,
-    /// Levels by module, or `INHERITS`.
-    modules: [AtomicU8; NAMES.len()],
+}
+
+impl OrderableLevel {
+    const fn new(configured: u8) -> Self {
+        Self {
+            current: AtomicU8::new(configured),
+            configured: AtomicU8::new(configured),
+            ordered_until_s: AtomicI64::new(0),
+        }
+    }
+
+    fn get(&self) -> Option<Level> {
+        let current = self.current.load(Ordering::Relaxed);
+        (current != INHERITS).then(|| level(current))
+    }
+
+    fn ordered_until_s(&self) -> Option<i64> {
+        Some(self.ordered_until_s.load(Ordering::Relaxed)).filter(|until_s| *until_s != 0)
+    }
+
+    /// An order stays in effect until its end.
+    fn configure(&self, configured: u8) {
+        self.configured.store(configured, Ordering::Relaxed);
+        if self.ordered_until_s().is_none() {
+            self.current.store(configured, Ordering::Relaxed);
+        }
+    }
+
+    fn order(&self, order: Option<(Level, i64)>) {
+        let configured = self.configured.load(Ordering::Relaxed);
+        let (current, until_s) =
+            order.map_or((configured, 0), |(ordered, until_s)| (ordered as u8, until_s.max(1)));
+        self.ordered_until_s.store(until_s, Ordering::Relaxed);
+        self.current.store(current, Ordering::Relaxed);
+    }
+
+    /// Ends an order whose time is over. Returns true if it has.
+    fn expire(&self, now_s: i64) -> bool {
+        let until_s = self.ordered_until_s.load(Ordering::Relaxed);
+        if until_s == 0 || now_s < until_s {
+            return false;
+        }
+        // Several threads may end it, and another order may begin meanwhile.
+        let ended =
+            self.ordered_until_s.compare_exchange(until_s, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
+            self.order(None);
+        }
+        ended.is_ok()
+    }
+}
+
+/// A module's level by an operator's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderedModuleLevel {
+    /// The module.
+    pub module: LogModule,
+    /// Its level.
+    pub level: Level,
+    /// Wall-clock second at which the configured level takes its place.
+    pub until_s: i64,
+}
+
+/// Levels of all modules. The main thread changes them; any thread reads them, and ends an order
+/// whose time is over.
+pub struct Levels {
+    /// The level of modules without one of their own.
+    common: OrderableLevel,
+    modules: [OrderableLevel; NAMES.len()],
     /// The lowest level of all, so that most calls compare one number.
     lowest: AtomicU8,
 }
@@ -122,17 +187,15 @@ impl Levels {
     /// The same level for all modules.
     pub fn new(common: Level) -> Self {
         Self {
-            common: AtomicU8::new(common as u8),
-            configured: AtomicU8::new(common as u8),
-            ordered_until_s: AtomicI64::new(0),
-            modules: [const { AtomicU8::new(INHERITS) }; NAMES.len()],
+            common: OrderableLevel::new(common as u8),
+            modules: [const { OrderableLevel::new(INHERITS) }; NAMES.len()],
             lowest: AtomicU8::new(common as u8),
         }
     }
 
     /// The level of modules without one of their own.
     pub fn common(&self) -> Level {
-        level(self.common.load(Ordering::Relaxed))
+        self.common.get().unwrap_or(Level::Debug)
     }
 
     /// The level in force for a module.
@@ -142,68 +205,67 @@ impl Levels {
 
     /// A module's own level, if it has one.
     pub fn own(&self, module: LogModule) -> Option<Level> {
-        let own = self.modules[usize::from(module.0)].load(Ordering::Relaxed);
-        (own != INHERITS).then(|| level(own))
+        self.at(module).get()
+    }
+
+    fn at(&self, module: LogModule) -> &OrderableLevel {
+        &self.modules[usize::from(module.0)]
     }
 
     /// Changes the level of modules without one of their own. An operator's order stays in effect
     /// until its end.
     pub fn set_common(&self, common: Level) {
-        self.configure(common);
+        self.common.configure(common as u8);
         self.settle();
-    }
-
-    fn configure(&self, common: Level) {
-        self.configured.store(common as u8, Ordering::Relaxed);
-        if self.ordered_until_s().is_none() {
-            self.common.store(common as u8, Ordering::Relaxed);
-        }
     }
 
     /// Wall-clock second at which the configured common level takes the place of an ordered one.
     pub fn ordered_until_s(&self) -> Option<i64> {
-        Some(self.ordered_until_s.load(Ordering::Relaxed)).filter(|until_s| *until_s != 0)
+        self.common.ordered_until_s()
     }
 
     /// Sets the common level until a wall-clock second; `None`: the configured one again.
     pub fn order(&self, order: Option<(Level, i64)>) {
-        let configured = self.configured.load(Ordering::Relaxed);
-        let (common, until_s) =
-            order.map_or((configured, 0), |(common, until_s)| (common as u8, until_s.max(1)));
-        self.ordered_until_s.store(until_s, Ordering::Relaxed);
-        self.common.store(common, Ordering::Relaxed);
+        self.common.order(order);
         self.settle();
     }
 
-    /// Ends an order whose time is over.
+    /// Sets a module's level until a wall-clock second; `None`: the configured one again.
+    pub fn order_module(&self, module: LogModule, order: Option<(Level, i64)>) {
+        self.at(module).order(order);
+        self.settle();
+    }
+
+    /// The orders for single modules, sorted by the modules' names.
+    pub fn ordered_modules(&self) -> Vec<OrderedModuleLevel> {
+        let ordered = |module: LogModule| {
+            let (level, until_s) = (self.own(module)?, self.at(module).ordered_until_s()?);
+            Some(OrderedModuleLevel { module, level, until_s })
+        };
+        LogModule::all().filter_map(ordered).collect()
+    }
+
+    /// Ends the orders whose time is over.
     pub fn expire(&self, now_s: i64) {
-        let until_s = self.ordered_until_s.load(Ordering::Relaxed);
-        if until_s == 0 || now_s < until_s {
-            return;
-        }
-        // Several threads may end it, and another order may begin meanwhile.
-        let ended =
-            self.ordered_until_s.compare_exchange(until_s, 0, Ordering::Relaxed, Ordering::Relaxed);
-        if ended.is_ok() {
-            self.order(None);
+        let all = self.modules.iter().chain([&self.common]);
+        if all.filter(|one| one.expire(now_s)).count() > 0 {
+            self.settle();
         }
     }
 
     /// Gives a module a level of its own, or the common one.
     pub fn set(&self, module: LogModule, own: Option<Level>) {
-        let own = own.map_or(INHERITS, |level| level as u8);
-        self.modules[usize::from(module.0)].store(own, Ordering::Relaxed);
+        self.at(module).configure(own.map_or(INHERITS, |level| level as u8));
         self.settle();
     }
 
     /// Sets all levels, as a configuration has them. A later pair of a module wins. An operator's
-    /// order stays in effect until its end.
+    /// orders stay in effect until their end.
     pub fn replace(&self, common: Level, own: &[(LogModule, Level)]) {
-        self.configure(common);
+        self.common.configure(common as u8);
         for module in LogModule::all() {
             let named = own.iter().rev().find(|(named, _)| *named == module);
-            let own = named.map_or(INHERITS, |(_, level)| *level as u8);
-            self.modules[usize::from(module.0)].store(own, Ordering::Relaxed);
+            self.at(module).configure(named.map_or(INHERITS, |(_, level)| *level as u8));
         }
         self.settle();
     }
@@ -276,5 +338,28 @@ mod tests {
         levels.replace(Level::Error, &[(acme, Level::Debug), (acme, Level::Info)]);
         assert_eq!(levels.own(acme), Some(Level::Info));
         assert!(admits(Level::Error) && !admits(Level::Warning));
+    }
+
+    #[test]
+    fn ordered_level_of_a_module_ends_and_outlives_a_reload() {
+        let levels = Levels::new(Level::Notice);
+        let [core, tls] = ["core", "tls"].map(|name| LogModule::of_name(name).expect("a module"));
+        let admits = |level| levels.admit(level, Location::caller());
+        levels.order_module(core, Some((Level::Debug, 100)));
+        levels.order_module(tls, Some((Level::Error, 200)));
+        assert!(admits(Level::Debug));
+        let names: Vec<_> = levels.ordered_modules().iter().map(|one| one.module.name()).collect();
+        assert_eq!(names, ["core", "tls"]);
+        levels.replace(Level::Warning, &[(core, Level::Info)]);
+        assert!(admits(Level::Debug), "an order outlives a reload");
+        levels.expire(99);
+        assert_eq!(levels.of(core), Level::Debug);
+        levels.expire(100);
+        assert_eq!(levels.of(core), Level::Info, "as the new configuration has it");
+        assert!(!admits(Level::Debug));
+        assert_eq!(levels.of(tls), Level::Error);
+        levels.order_module(tls, None);
+        assert_eq!((levels.of(tls), levels.own(tls)), (Level::Warning, None));
+        assert_eq!(levels.ordered_modules(), []);
     }
 }

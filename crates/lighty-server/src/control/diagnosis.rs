@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use lighty_core::log::Level;
+use lighty_core::log::levels::LogModule;
 use lighty_core::machine::request_watch::{TRACES_MAX, TraceFilter};
 use lighty_core::machine::status_board::WorkerOrder;
 use lighty_io::clock::Clock;
@@ -34,31 +35,42 @@ pub(super) fn seconds(for_s: Option<u32>) -> Result<i64, ControlFault> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LevelBody {
+    /// Absent: all modules without a level of their own.
+    module: Option<String>,
     /// Absent: the configured level.
     level: Option<String>,
     for_s: Option<u32>,
 }
 
-/// Changes the level of the error log for a time.
+/// Changes the level of the error log, or of one of its modules, for a time.
 ///
 /// # Errors
-/// The body is malformed, or names no level.
+/// The body is malformed, or names no level or no module.
 pub(super) fn log_level(
     server: &ControlledServer,
     request: &ControlRequest,
 ) -> Result<ChangeDone, ControlFault> {
-    let LevelBody { level, for_s } = read_body(&request.body)?;
+    let LevelBody { module, level, for_s } = read_body(&request.body)?;
     let for_s = seconds(for_s)?;
-    let message = match level {
+    let module = module.map(|name| LogModule::of_name(&name).ok_or(ControlFault::LogModule(name)));
+    let module = module.transpose()?;
+    let level = level.map(|name| Level::of_name(&name).ok_or(ControlFault::Level(name)));
+    let level = level.transpose()?;
+    let order = level.map(|level| (level, Clock::start().unix_s() + for_s));
+    let (log, now) = match module {
         None => {
-            server.log.order_level(None);
-            format!("the error log has its configured level: {}", server.log.level().0.name())
+            server.log.order_level(order);
+            ("the error log".to_owned(), server.log.level().0)
         }
-        Some(name) => {
-            let level = Level::of_name(&name).ok_or(ControlFault::Level(name))?;
-            server.log.order_level(Some((level, Clock::start().unix_s() + for_s)));
-            format!("the error log has the level {} for {for_s} s", level.name())
+        Some(module) => {
+            let levels = server.log.levels();
+            levels.order_module(module, order);
+            (format!("module {} of the error log", module.name()), levels.of(module))
         }
+    };
+    let message = match level {
+        None => format!("{log} has its configured level: {}", now.name()),
+        Some(level) => format!("{log} has the level {} for {for_s} s", level.name()),
     };
     Ok(ChangeDone { message })
 }

@@ -33,6 +33,8 @@ pub(crate) enum ControlFault {
     NoConnection(String),
     #[error("{0} is no level: debug, info, notice, warning or error")]
     Level(String),
+    #[error("{0} is no module of the error log (server.errorlog-levels)")]
+    LogModule(String),
     #[error("a time is 1 to {max} seconds")]
     Seconds { max: u32 },
     #[error("there are {max} traces: end them with --off first")]
@@ -93,6 +95,7 @@ impl ControlFault {
             | Self::Body(_)
             | Self::Parameter(_)
             | Self::Level(_)
+            | Self::LogModule(_)
             | Self::Seconds { .. }
             | Self::Weight { .. }
             | Self::Limit { .. }

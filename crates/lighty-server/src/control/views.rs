@@ -1,5 +1,6 @@
 //! The bodies of the control socket's responses.
 
+use lighty_core::log::levels::OrderedModuleLevel;
 use lighty_core::machine::status_board::{Report, ReportParts};
 use lighty_io::clock::Clock;
 use lighty_io::sandbox::{self, Layer};
@@ -43,9 +44,20 @@ pub(super) struct Status {
     /// Level of the error log, and the seconds until it is the configured one again.
     log_level: &'static str,
     log_level_for_s: Option<i64>,
+    /// Levels of single modules by order.
+    log_levels: Vec<ModuleLevelView>,
     workers: Vec<WorkerView>,
     /// Workers that gave no report within a second.
     hanging_workers: Vec<usize>,
+}
+
+/// Level of a module of the error log by an order.
+#[derive(Serialize)]
+struct ModuleLevelView {
+    module: &'static str,
+    level: &'static str,
+    /// Seconds until it is the configured one again.
+    for_s: i64,
 }
 
 /// A layer of the sandbox.
@@ -147,6 +159,7 @@ pub(super) async fn status(server: &ControlledServer) -> Status {
         sandbox: sandbox::layers().iter().map(layer).collect(),
         log_level: level.name(),
         log_level_for_s: until_s.map(|until_s| until_s - now_s),
+        log_levels: ordered_levels(server, now_s),
         workers: reports.iter().filter(|one| !one.is_of_ended()).map(worker).collect(),
         hanging_workers,
     }
@@ -164,6 +177,17 @@ fn old_generations(server: &ControlledServer, reports: &[Report]) -> Vec<OldGene
         holders: holders(*generation),
     })
     .collect()
+}
+
+fn ordered_levels(server: &ControlledServer, now_s: i64) -> Vec<ModuleLevelView> {
+    let ordered = server.log.levels().ordered_modules().into_iter();
+    ordered
+        .map(|OrderedModuleLevel { module, level, until_s }| ModuleLevelView {
+            module: module.name(),
+            level: level.name(),
+            for_s: until_s - now_s,
+        })
+        .collect()
 }
 
 fn layer(layer: &Layer) -> LayerView {

@@ -112,10 +112,13 @@ pub(crate) enum Ctl {
         /// On, or off again
         switch: Switch,
     },
-    /// Give the error log another level for a time
+    /// Give the error log, or one of its modules, another level for a time
+    #[command(override_usage = "lighty ctl log-level [OPTIONS] [MODULE] LEVEL")]
     LogLevel {
-        /// debug, info, notice, warning, error, or default for the configured one
-        level: String,
+        /// A module as in server.errorlog-levels, then debug, info, notice, warning, error, or
+        /// default for the configured one
+        #[arg(value_names = ["MODULE", "LEVEL"], num_args = 1..=2, required = true)]
+        level: Vec<String>,
         /// Seconds until the configured level is used again
         #[arg(long = "for", value_name = "SECONDS", default_value_t = 600)]
         for_s: u32,
@@ -326,10 +329,7 @@ impl Ctl {
             Self::Backends => Verb::Query("/backends"),
             Self::Connections(filter) => find("/connections", filter.parameters()),
             Self::Kill { id } => post("/kill", json!({ "id": id })),
-            Self::LogLevel { level, .. } if level == "default" => post("/log-level", json!({})),
-            Self::LogLevel { level, for_s } => {
-                post("/log-level", json!({ "level": level, "for_s": for_s }))
-            }
+            Self::LogLevel { level, for_s } => post("/log-level", ordered_level(level, *for_s)),
             Self::Trace { host, client, for_s, off } => {
                 let body = json!({ "host": host, "client": client, "for_s": for_s, "off": off });
                 post("/trace", body)
@@ -376,4 +376,15 @@ impl Ctl {
             Self::Weight { named, weight } => named.verb("/backends/weight", *weight, None),
         }
     }
+}
+
+/// The order of a level, of `[MODULE] LEVEL`.
+fn ordered_level(arguments: &[String], for_s: u32) -> serde_json::Value {
+    let (level, module) = arguments.split_last().expect("clap requires an argument");
+    let mut order = json!({ "module": module.first() });
+    if level != "default" {
+        order["level"] = json!(level);
+        order["for_s"] = json!(for_s);
+    }
+    order
 }

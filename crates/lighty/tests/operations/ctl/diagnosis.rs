@@ -98,6 +98,41 @@ fn ordered_log_level_ends_by_itself() {
 }
 
 #[test]
+fn ordered_level_of_a_module_ends_by_itself() {
+    let server = site().config("server.errorlog-levels = ( \"core\" => \"error\" )").start();
+    let out = done(&server, &["log-level", "mod_staticfile", "debug", "--for", "600"]);
+    assert_eq!(out, "module staticfile of the error log has the level debug for 600 s\n");
+    server.await_log("control: /log-level");
+    assert!(server.log().contains("\"module\":\"mod_staticfile\""), "{}", server.log());
+    done(&server, &["log-level", "core", "info", "--for", "600"]);
+    done(&server, &["reload"]);
+    let status = json(&server, "status");
+    let ordered: Vec<_> = status["log_levels"].as_array().expect("levels").iter().collect();
+    assert_eq!(ordered.len(), 2, "a reload keeps them: {status}");
+    assert_eq!(
+        (&ordered[0]["module"], &ordered[0]["level"]),
+        (&"core".into(), &"info".into()),
+        "{status}"
+    );
+    assert_eq!(status["log_level"], "notice", "other modules keep theirs");
+    let text = done(&server, &["status", "--format", "text"]);
+    assert!(text.contains("log_levels:\n  module"), "{text}");
+    assert_eq!(server.get("/none").status, 404);
+    let out = done(&server, &["log-level", "core", "default"]);
+    assert_eq!(out, "module core of the error log has its configured level: error\n");
+    done(&server, &["log-level", "staticfile", "warning", "--for", "1"]);
+    let ordered = || json(&server, "status")["log_levels"].as_array().map_or(0, Vec::len);
+    assert!(wait_until(PATIENCE, || ordered() == 0));
+    for (arguments, reason) in [
+        (["nothing", "debug"], "nothing is no module of the error log"),
+        (["core", "loud"], "loud is no level"),
+    ] {
+        let (status, _, err) = ctl(&server, &[&["log-level"], &arguments[..]].concat());
+        assert!(status == 1 && err.contains(reason), "{err}");
+    }
+}
+
+#[test]
 fn trace_logs_matching_requests_alone() {
     let server = site().start();
     done(&server, &["trace", "--host", "a.example", "--for", "600"]);

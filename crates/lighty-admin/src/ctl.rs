@@ -8,6 +8,7 @@ use std::time::Duration;
 use lighty_http::uri::encode_component;
 use lighty_io::clock::deadline::Deadline;
 use lighty_server::control::client::{CallError, call};
+use lighty_server::reload::SANDBOX;
 use serde_json::{Value, json};
 
 /// Interval of looks at a backend that is drained.
@@ -36,6 +37,9 @@ pub enum Verb {
     },
     /// POST to a path without arguments, such as `/reload`.
     Change(&'static str),
+    /// Read the configuration again; if only the sandbox of the process is in the way, let a new
+    /// process take its place.
+    ReloadOrUpgrade,
     /// Let a new process take the server's place.
     Upgrade {
         /// Path of another program.
@@ -112,6 +116,14 @@ pub enum CtlError {
     /// The server refused it, or did not reply.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The sandbox refused the reload, and the upgrade in its place failed.
+    #[error("reload refused:\n{refusal}\nupgrade refused: {upgrade}")]
+    NeitherReloadNorUpgrade {
+        /// The reasons against the reload.
+        refusal: String,
+        /// The reason against the upgrade.
+        upgrade: CallError,
+    },
     /// The page cannot be read.
     #[error("{path}: {1}", path = .0.display())]
     Page(PathBuf, std::io::Error),
@@ -141,6 +153,7 @@ pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
             call(socket, "POST", "/routes/maintenance", &closing(route, *on, page.as_deref())?)?
         }
         Verb::Change(path) => call(socket, "POST", path, &json!({}))?,
+        Verb::ReloadOrUpgrade => reload_or_upgrade(socket)?,
         Verb::Upgrade { binary } => call(socket, "POST", "/upgrade", &json!({ "binary": binary }))?,
         Verb::Stop { now } => call(socket, "POST", "/stop", &json!({ "now": now }))?,
         Verb::Backend(verb) => change_backend(socket, verb)?,
@@ -149,6 +162,30 @@ pub fn perform(socket: &Path, verb: &Verb) -> Result<Value, CtlError> {
         }
         Verb::Post { path, body } => call(socket, "POST", path, body)?,
     })
+}
+
+/// Reloads, or upgrades if the sandbox alone refuses the reload. The member `outcome` of the result
+/// is `reloaded` or `upgraded`.
+fn reload_or_upgrade(socket: &Path) -> Result<Value, CtlError> {
+    let refusal = match call(socket, "POST", "/reload", &json!({})) {
+        Ok(done) => return Ok(with_outcome("reloaded", done["message"].clone())),
+        Err(CallError::Refused { reason, kind }) if kind.as_deref() == Some(SANDBOX) => reason,
+        Err(other) => return Err(other.into()),
+    };
+    match call(socket, "POST", "/upgrade", &json!({})) {
+        Ok(done) => {
+            let text = format!(
+                "the sandbox of the process refused the reload, upgraded instead: {}",
+                cell(&done["message"])
+            );
+            Ok(with_outcome("upgraded", Value::String(text)))
+        }
+        Err(upgrade) => Err(CtlError::NeitherReloadNorUpgrade { refusal, upgrade }),
+    }
+}
+
+fn with_outcome(outcome: &str, message: Value) -> Value {
+    json!({ "outcome": outcome, "message": message })
 }
 
 /// The body of a request that closes or opens a route. The page is read here, with the rights of

@@ -54,7 +54,7 @@ use route::{Change, Query, Verb};
 pub use route::{ROUTES, Route};
 pub use socket_path::socket_of;
 
-use crate::reload::{Plan, Refusal, Reloader};
+use crate::reload::{Plan, Reloader};
 use crate::report::config_figures::ConfigFigures;
 use crate::succession::UpgradeFault;
 
@@ -127,6 +127,9 @@ struct ChangeDone {
 #[derive(Serialize)]
 struct Failed {
     error: String,
+    /// Kind of a refused reload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
 }
 
 /// Decides about a caller's request, and performs it unless that is work for the main loop.
@@ -281,7 +284,7 @@ pub(crate) async fn reload(reloader: &mut Reloader, kind: ReloadKind) -> Vec<u8>
     }
     match reloader.reload().await {
         Ok(message) => self::done(&message),
-        Err(Refusal(why)) => refuse(&ControlFault::Reload(why)),
+        Err(why) => refuse(&ControlFault::Reload(why)),
     }
 }
 
@@ -297,7 +300,7 @@ fn made(change: ChangeDone) -> ControlWork {
 
 /// A response to a refused request.
 pub(crate) fn refuse(fault: &ControlFault) -> Vec<u8> {
-    message::response(fault.status(), &Failed { error: fault.to_string() })
+    message::response(fault.status(), &Failed { error: fault.to_string(), kind: fault.kind() })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod dry_run;
 mod fixed;
 mod old;
 mod plan;
+mod refusal;
 
 use std::io;
 use std::path::Path;
@@ -52,6 +53,8 @@ use compare::Compared;
 pub(crate) use dry_run::DryRun;
 pub(crate) use old::OldGenerations;
 pub(crate) use plan::Plan;
+use refusal::Reasons;
+pub use refusal::{Refusal, RefusalKind, SANDBOX};
 
 /// A configuration that was read, and its warnings.
 pub struct Loaded {
@@ -60,11 +63,6 @@ pub struct Loaded {
     /// Warnings, as they are printed.
     pub warnings: String,
 }
-
-/// All reasons against a reload, as they are printed. Nothing has changed then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
 
 /// Reads the configuration again.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
@@ -169,7 +167,7 @@ impl Reloader {
         };
         let (level, text) = match &done {
             Ok(text) => (Level::Notice, text),
-            Err(Refusal(why)) => (Level::Error, why),
+            Err(Refusal { text, .. }) => (Level::Error, text),
         };
         if done.is_err() {
             self.figures.refuse();
@@ -187,7 +185,7 @@ impl Reloader {
             Err(why) => (Vec::new(), Err(why)),
         };
         let done = prepared.map(|prepared| prepared.discard());
-        DryRun::new(changes, done.map_err(|Refusal(why)| why))
+        DryRun::new(changes, done)
     }
 
     /// Returns the access logs of the present configuration.
@@ -265,7 +263,7 @@ impl Reloader {
     /// that hangs, must not keep the server from being stopped.
     async fn load(&self) -> Result<Loaded, Refusal> {
         let loader = self.loader.as_ref();
-        let loader = loader.map_err(|why| Refusal(format!("{why}: restart the server")))?;
+        let loader = loader.map_err(|why| Refusal::new(format!("{why}: restart the server")))?;
         let loader = Arc::clone(loader);
         on_thread("reload", move || loader()).await?
     }
@@ -287,20 +285,20 @@ impl Reloader {
             crew: Arc::clone(&self.crew),
             extent,
         };
-        let refused = |why: String| Refusal(format!("{warnings}{why}"));
+        let refused = |why: Refusal| why.map(|text| format!("{warnings}{text}"));
         // On a thread of its own: a certificate may be on a dead disk, and a listener may have a
         // name that has to be looked up.
         let opened = on_thread("reload files", move || opening.open()).await;
         let (changes, opened) = match opened {
             Ok(opened) => opened,
-            Err(Refusal(why)) => return (Vec::new(), Err(refused(why))),
+            Err(why) => return (Vec::new(), Err(refused(why))),
         };
         let prepared = match opened {
             Ok(opened) => self.acquire(opened, extent).await,
-            Err(refusals) => Err(Refusal(refusals.join("\n"))),
+            Err(refusal) => Err(refusal),
         };
         let prepared = prepared.map(|prepared| Prepared { warnings: warnings.clone(), ..prepared });
-        (changes, prepared.map_err(|Refusal(why)| refused(why)))
+        (changes, prepared.map_err(refused))
     }
 
     /// Waits until workers have closed what the last reload removed: the addresses may be wanted.
@@ -332,14 +330,14 @@ impl Reloader {
         panics::caught_in(|| {
             modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
         })
-        .map_err(|panicked| Refusal(format!("building the modules: {}", panicked.0)))?;
+        .map_err(|panicked| Refusal::new(format!("building the modules: {}", panicked.0)))?;
         let shares = WorkerShares::of(&config.global().server, self.fds, workers);
         let number = present.number + 1;
         let sockets = std::mem::take(&mut listeners.planned);
         let plan = Arc::new(Plan { number, config, shared, shares, sockets });
         let (members, report) = self.start_workers(&crew, &plan).await?;
         if extent == Preparation::Reload {
-            listeners.listen().map_err(|error| Refusal(format!("listening: {error}")))?;
+            listeners.listen().map_err(|error| Refusal::new(format!("listening: {error}")))?;
         }
         Ok(Prepared { plan, errors, listeners, crew, members, report, warnings: String::new() })
     }
@@ -358,7 +356,7 @@ impl Reloader {
         }
         let (starting, plan) = (Arc::clone(&self.crew), Arc::clone(plan));
         let started = on_thread("reload workers", move || starting.start(&added, &plan)).await?;
-        started.map_err(|error| Refusal(error.to_string()))
+        started.map_err(|error| Refusal::new(error.to_string()))
     }
 
     /// Names the upstreams and starts their programs, on a thread of its own: a program may be on a
@@ -370,7 +368,7 @@ impl Reloader {
             registry.name_resolving(&configured::upstreams(&config), options)
         };
         let named = on_thread("reload upstreams", name).await?;
-        named.map_err(|error| Refusal(error.to_string()))
+        named.map_err(|error| Refusal::new(error.to_string()))
     }
 
     /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.
@@ -470,8 +468,8 @@ async fn on_thread<T: Send + 'static>(
     let (done, result) = oneshot::channel();
     let body = move || drop(done.send(call()));
     threads::start(name, Some(LOADER_STACK_BYTES), body)
-        .map_err(|error| Refusal(error.to_string()))?;
-    result.await.map_err(|_| Refusal(format!("the thread \"{name}\" panicked")))
+        .map_err(|error| Refusal::new(error.to_string()))?;
+    result.await.map_err(|_| Refusal::new(format!("the thread \"{name}\" panicked")))
 }
 
 /// A configuration that is ready to take the place of the present one.
@@ -522,9 +520,10 @@ struct Opened {
 impl Opening {
     /// Opens the files while the present configuration is in use. Returns the differences for a dry
     /// run, and all reasons for a refusal on failure.
-    fn open(self) -> (Vec<ObjectChange>, Result<Opened, Vec<String>>) {
+    fn open(self) -> (Vec<ObjectChange>, Result<Opened, Refusal>) {
         let Self { present, next, listeners, upstreams, crew, extent } = self;
-        let mut refusals = Vec::new();
+        let mut reasons = Reasons::default();
+        let refusals = &mut reasons.others;
         let names: Vec<_> =
             fixed::needs_restart(&present.config, &next).iter().map(|change| change.name).collect();
         if !names.is_empty() {
@@ -533,9 +532,9 @@ impl Opening {
         let (before, server) = (&present.config.global().server, &next.global().server);
         let wanted = listeners::wanted(&next, server);
         let wanted = wanted.map_err(|why| refusals.push(why.to_string())).ok();
-        refusals.extend(sandbox::refusals(&next));
         refusals.extend(missing_directories(&next));
-        let files = open_files(&present, &next, &mut refusals);
+        reasons.sandbox = sandbox::refusals(&next);
+        let files = open_files(&present, &next, &mut reasons.files);
         let crew = next_crew(&crew, before, server);
         let prepared = wanted.as_ref().map(|all| listeners.prepare(&next, all, &crew, extent));
         let sockets =
@@ -559,11 +558,11 @@ impl Opening {
                 changes
             }
         };
-        let opened = match (files, sockets) {
-            (Some((logs, errors, tls)), Some(listeners)) if refusals.is_empty() => {
+        let opened = match (files, sockets, reasons.refusal()) {
+            (Some((logs, errors, tls)), Some(listeners), None) => {
                 Ok(Opened { config: next, logs, errors, tls, listeners, crew })
             }
-            _ => Err(refusals),
+            (_, _, refusal) => Err(refusal.unwrap_or_else(|| Refusal::new(""))),
         };
         (changes, opened)
     }

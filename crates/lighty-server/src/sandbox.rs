@@ -138,6 +138,6 @@ pub(crate) fn refusals(next: &Config<Settings>) -> Vec<String> {
 fn refusal(right: &str) -> String {
     format!(
         "{right} is not permitted by the sandbox of the running process: restart the server, or run \
-         \"lighty ctl upgrade\""
+         \"lighty ctl upgrade\" or \"lighty ctl reload --upgrade\""
     )
 }

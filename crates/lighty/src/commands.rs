@@ -285,7 +285,7 @@ fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     let warnings = diagnostics.render(&sources, Style { color: false });
     match config {
         Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, warnings }),
-        _ => Err(reload::Refusal(warnings.trim_end().to_owned())),
+        _ => Err(reload::Refusal::new(warnings.trim_end())),
     }
 }
 
@@ -309,7 +309,7 @@ fn control(cli: &Cli, server: &RunningServer, verb: &Verb) -> Result<(), Command
     let socket = socket_of(cli, server)?;
     let reply = ctl::perform(&socket, verb).map_err(|error| match error {
         // The outcome of a reload is a list of diagnostics.
-        CtlError::Call(CallError::Refused(text)) => CommandFailure::Says(text),
+        CtlError::Call(CallError::Refused { reason, .. }) => CommandFailure::Says(reason),
         other => CommandFailure::Says(format!("{}: {other}", socket.display())),
     })?;
     let text = match cli.prints_json(verb.is_query()) {

@@ -31,8 +31,13 @@ pub enum CallError {
     #[error("the reply is no JSON over HTTP: is it the control socket of another program?")]
     Malformed,
     /// The server refused the request, for this reason.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{reason}")]
+    Refused {
+        /// The reason, for people.
+        reason: String,
+        /// Kind of a refused reload, such as `sandbox`.
+        kind: Option<String>,
+    },
 }
 
 /// Sends a request, with a JSON body if it is a change. Returns the body of the response; plain
@@ -70,8 +75,9 @@ fn read_reply(reply: &[u8]) -> Result<Value, CallError> {
     if code == b"200" {
         return Ok(value);
     }
-    let reason = value.get("error").and_then(Value::as_str).ok_or(CallError::Malformed)?;
-    Err(CallError::Refused(reason.to_owned()))
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let reason = text("error").ok_or(CallError::Malformed)?;
+    Err(CallError::Refused { reason, kind: text("kind") })
 }
 
 #[cfg(test)]
@@ -86,6 +92,12 @@ mod tests {
         assert_eq!(reply("200 OK", "{\"a\":1}").expect("a result")["a"], 1);
         let refused = reply("409 Conflict", "{\"error\":\"no\"}").expect_err("refused");
         assert_eq!(refused.to_string(), "no");
+        let refused = reply("409 Conflict", "{\"error\":\"no\",\"kind\":\"sandbox\"}");
+        let kind = refused.map_err(|error| match error {
+            CallError::Refused { kind, .. } => kind,
+            _ => None,
+        });
+        assert_eq!(kind, Err(Some("sandbox".to_owned())));
         for bad in ["", "{", "[]"] {
             assert!(matches!(reply("500 x", bad), Err(CallError::Malformed)), "{bad}");
         }

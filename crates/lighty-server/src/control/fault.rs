@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use lighty_http::Status;
 use lighty_io::process::control::REQUEST_BYTES_MAX;
 
+use crate::reload::Refusal;
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ControlFault {
     #[error("the request is not whole, or longer than {REQUEST_BYTES_MAX} bytes")]
@@ -74,7 +76,7 @@ pub(crate) enum ControlFault {
     #[error("done, but not kept: {0}")]
     NotKept(String),
     #[error("{0}")]
-    Reload(String),
+    Reload(Refusal),
     #[error("{0}")]
     Upgrade(String),
     #[error("--binary takes the absolute path of a program")]
@@ -88,6 +90,14 @@ pub(crate) enum ControlFault {
 }
 
 impl ControlFault {
+    /// The kind that the response names beside the text.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::Reload(refusal) => Some(refusal.kind.name()),
+            _ => None,
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Partial

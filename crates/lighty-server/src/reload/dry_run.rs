@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::changes::ObjectChange;
+use super::refusal::Refusal;
 
 /// Differences that a reload would make, and whether it would be refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -11,6 +12,9 @@ pub(crate) struct DryRun {
     outcome: &'static str,
     /// Reasons for the refusal, or warnings.
     diagnostics: String,
+    /// Kind of the refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
     changes: Vec<ListedChange>,
 }
 
@@ -23,12 +27,12 @@ struct ListedChange {
 }
 
 impl DryRun {
-    pub(super) fn new(changes: Vec<ObjectChange>, done: Result<String, String>) -> Self {
-        let (outcome, diagnostics) = match done {
-            Ok(warnings) => ("reloads", warnings),
-            Err(why) => ("refused", why),
+    pub(super) fn new(changes: Vec<ObjectChange>, done: Result<String, Refusal>) -> Self {
+        let (outcome, diagnostics, kind) = match done {
+            Ok(warnings) => ("reloads", warnings, None),
+            Err(Refusal { text, kind }) => ("refused", text, Some(kind.name())),
         };
         let listed = |change: ObjectChange| ListedChange { text: change.to_string(), change };
-        Self { outcome, diagnostics, changes: changes.into_iter().map(listed).collect() }
+        Self { outcome, diagnostics, kind, changes: changes.into_iter().map(listed).collect() }
     }
 }

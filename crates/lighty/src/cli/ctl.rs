@@ -92,6 +92,9 @@ pub(crate) enum Ctl {
         /// Only show what would change, and the reasons for a refusal
         #[arg(long)]
         dry_run: bool,
+        /// Upgrade instead, if only the sandbox of the running process lacks rights
+        #[arg(long, conflicts_with = "dry_run")]
+        upgrade: bool,
     },
     /// Let a new process take the server's place, without losing a connection; wait for the outcome
     Upgrade {
@@ -335,8 +338,9 @@ impl Ctl {
                 post("/trace", body)
             }
             Self::Certificates => Verb::Query("/certificates"),
-            Self::Reload { dry_run: false } => Verb::Change("/reload"),
-            Self::Reload { dry_run: true } => Verb::Query("/reload/dry-run"),
+            Self::Reload { dry_run: true, .. } => Verb::Query("/reload/dry-run"),
+            Self::Reload { upgrade: true, .. } => Verb::ReloadOrUpgrade,
+            Self::Reload { .. } => Verb::Change("/reload"),
             Self::Upgrade { binary } => Verb::Upgrade { binary: binary.clone() },
             Self::Errors => Verb::Query("/errors"),
             Self::Metrics => Verb::Query("/metrics"),

@@ -10,9 +10,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lighty_server::control::client::{CallError, call};
 use lighty_testkit::backend::Backend;
+use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::process::is_running;
+use lighty_testkit::scratch::Scratch;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -99,6 +102,64 @@ fn get(address: SocketAddr) -> std::io::Result<String> {
     let mut response = String::new();
     stream.read_to_string(&mut response)?;
     Ok(response)
+}
+
+#[test]
+fn reload_with_upgrade_upgrades_only_for_the_sandbox() {
+    let line = Line::start(site().config("server.sandbox = \"auto\"").config("# end"));
+    let path = line.first.directory().join("lighty.conf");
+    let text = std::fs::read_to_string(&path).expect("the configuration");
+    let write = |lines: &str| write_file(&path, text.replace("# end", lines));
+    let out = line.done(&["reload", "--upgrade", "--format", "json"]);
+    let out: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(out["outcome"], "reloaded", "{out}");
+
+    let data = Scratch::new("lighty-data-");
+    write_file(&data.path().join("page"), "data");
+    let alias = format!("alias.url = ( \"/d/\" => \"{}/\" )", data.path().display());
+    write(&alias);
+    let first = line.pid();
+    let (status, _, err) = line.ctl(&["reload"]);
+    assert!(status == 1 && err.contains("\"lighty ctl reload --upgrade\""), "{err}");
+    let socket = line.first.directory().join("lighty.pid.ctl");
+    let refused = call(&socket, "POST", "/reload", &serde_json::json!({}));
+    let Err(CallError::Refused { kind, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(kind.as_deref(), Some("sandbox"));
+
+    // Another reason beside it, which an upgrade would not remove.
+    write(&format!("{alias}\nserver.max-fds = 77"));
+    let (status, _, err) = line.ctl(&["reload", "--upgrade"]);
+    assert!(status == 1 && err.contains("needs a restart: server.max-fds"), "{err}");
+    write("server.port = \"x\"");
+    let (status, _, err) = line.ctl(&["reload", "--upgrade"]);
+    assert!(status == 1 && err.contains("server.port"), "{err}");
+    assert_eq!(line.pid(), first, "no upgrade");
+
+    write(&alias);
+    let out = line.done(&["reload", "--upgrade"]);
+    assert!(out.contains("upgraded instead: process "), "{out}");
+    assert_ne!(line.pid(), first);
+    let mut client = Client::tcp(line.first.address());
+    client.send("GET /d/page HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "data");
+    assert!(line.done(&["reload", "--upgrade"]).starts_with("reloaded: generation 1"));
+}
+
+#[test]
+fn reload_and_upgrade_that_both_fail_name_both_reasons() {
+    let line = Line::start(site().config("server.sandbox = \"auto\"").config("# end"));
+    let path = line.first.directory().join("lighty.conf");
+    let text = std::fs::read_to_string(&path).expect("the configuration");
+    let data = Scratch::new("lighty-data-");
+    let log = data.path().join("no/such/directory/access.log");
+    let lines = format!("accesslog.filename = \"{}\"", log.display());
+    write_file(&path, text.replace("# end", &lines));
+    let first = line.pid();
+    let (status, _, err) = line.ctl(&["reload", "--upgrade"]);
+    assert!(status == 1 && err.contains("reload refused:"), "{err}");
+    assert!(err.contains("\nupgrade refused: "), "{err}");
+    assert_eq!(line.pid(), first);
+    assert_eq!(line.first.get("/a").status, 200);
 }
 
 #[test]

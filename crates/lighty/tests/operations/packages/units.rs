@@ -109,10 +109,9 @@ fn units_fit_the_configuration() {
     let configuration = text("lighty.conf");
     let pid_file = "/run/lighty/lighty.pid";
     assert!(configuration.contains(&format!("server.pid-file = \"{pid_file}\"")));
-    assert!(
-        service
-            .contains(&format!("ExecReload=/usr/sbin/lighty ctl reload --pid-file {pid_file}\n"))
-    );
+    assert!(service.contains(&format!(
+        "ExecReload=/usr/sbin/lighty ctl reload --upgrade --pid-file {pid_file}\n"
+    )));
     for line in [
         "Type=notify",
         "NotifyAccess=main",

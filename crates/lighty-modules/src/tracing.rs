@@ -6,11 +6,14 @@
 //!
 //! Reading order: `settings`, this file, `span_record` (the data of a finished request), `otlp`
 //! (its encoding), `exporter` (the thread that sends it), `delivery` (requests to a collector).
-//! `telemetry` exports metrics and the error log.
+//! `telemetry` exports metrics and the error log, `access_exporter` with `otlp_access` a log record
+//! of each request.
 
+mod access_exporter;
 mod delivery;
 mod exporter;
 mod otlp;
+mod otlp_access;
 mod otlp_logs;
 mod partial_success;
 mod settings;
@@ -28,6 +31,7 @@ use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Settings};
 use lighty_http::trace_parent::{TRACEPARENT, TraceParent};
 
+use access_exporter::AccessExporter;
 use exporter::Exporter;
 use settings::TracingSettings;
 use span_record::SpanRecord;
@@ -46,12 +50,14 @@ pub struct Tracing {
     exporters: Exporters,
     /// The exporter used last, which is usually the only one.
     latest: RefCell<Option<Arc<Exporter>>>,
+    /// The exporter of the access log.
+    access_log: RefCell<Option<Arc<AccessExporter>>>,
 }
 
 impl Tracing {
     /// Creates a worker's instance; all workers share the exporters.
     pub fn new(exporters: Exporters) -> Self {
-        Self { exporters, latest: RefCell::default() }
+        Self { exporters, latest: RefCell::default(), access_log: RefCell::default() }
     }
 
     fn export(&self, record: SpanRecord, own: &TracingSettings, ex: &Exchange) {
@@ -61,6 +67,21 @@ impl Tracing {
         }
         if let Some(exporter) = &*latest {
             exporter.offer(record);
+        }
+    }
+
+    /// Sends a record of a finished request to the collector of access logs.
+    fn log_access(&self, own: &TracingSettings, ex: &Exchange) {
+        if !own.logs_access() {
+            return;
+        }
+        let mut latest = self.access_log.borrow_mut();
+        if !latest.as_ref().is_some_and(|exporter| own.has_access_log(&exporter.options)) {
+            let options = own.access_log_options();
+            *latest = options.map(|options| self.exporters.access_log(options, &ex.machine.log));
+        }
+        if let Some(exporter) = &*latest {
+            exporter.offer(SpanRecord::for_log(ex));
         }
     }
 }
@@ -84,7 +105,7 @@ impl Module for Tracing {
         Hooks {
             raw_url: own.is_active || !own.request_id.is_empty(),
             response_head: !own.request_id.is_empty(),
-            done: own.is_active,
+            done: own.is_active || own.logs_access(),
             ..Hooks::default()
         }
     }
@@ -122,6 +143,7 @@ impl Module for Tracing {
 
     fn done(&self, ex: &Exchange) {
         let own = ex.settings.module::<TracingSettings>();
+        self.log_access(own, ex);
         let Some(context) = ex.ext::<TraceContext>() else { return };
         let sampled = context.span.filter(|span| span.is_sampled && own.is_active);
         let Some(span) = sampled else { return };

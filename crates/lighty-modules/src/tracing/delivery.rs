@@ -44,6 +44,9 @@ pub(super) struct ExportCounts {
     /// Lines of the error log.
     pub(super) logs_exported: AtomicU64,
     pub(super) logs_dropped: AtomicU64,
+    /// Finished requests, for the access log.
+    pub(super) access_exported: AtomicU64,
+    pub(super) access_dropped: AtomicU64,
     /// Requests with all metrics.
     pub(super) metrics_exported: AtomicU64,
     pub(super) metrics_dropped: AtomicU64,

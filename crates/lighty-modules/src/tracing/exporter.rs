@@ -17,10 +17,11 @@ use lighty_io::clock::Clock;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::threads;
 
+use super::access_exporter::AccessExporter;
 use super::delivery::{Delivery, Destination, ExportCounts};
 use super::otlp;
 use super::partial_success::PartialSuccess;
-use super::settings::CollectorOptions;
+use super::settings::{CollectorOptions, TelemetryOptions};
 use super::span_record::SpanRecord;
 
 /// Records per request to the collector.
@@ -60,6 +61,7 @@ pub struct Exporters(Arc<ExportersState>);
 #[derive(Default)]
 struct ExportersState {
     known: Mutex<Vec<Weak<Exporter>>>,
+    access_logs: Mutex<Vec<Weak<AccessExporter>>>,
     counts: Arc<ExportCounts>,
     running: Arc<Running>,
 }
@@ -100,6 +102,19 @@ impl Exporters {
         exporter
     }
 
+    /// Like [`of`](Self::of), for the access log.
+    pub(super) fn access_log(&self, options: TelemetryOptions, log: &Log) -> Arc<AccessExporter> {
+        let mut known = self.0.access_logs.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|exporter| exporter.strong_count() > 0);
+        let mut found = known.iter().filter_map(Weak::upgrade);
+        if let Some(exporter) = found.find(|exporter| exporter.options == options) {
+            return exporter;
+        }
+        let exporter = Arc::new(AccessExporter::start(options, self, log));
+        known.push(Arc::downgrade(&exporter));
+        exporter
+    }
+
     /// Starts a thread that [`finish`](Self::finish) waits for. Without a thread, all data is
     /// dropped and counted.
     pub(super) fn start(&self, name: &str, log: &Log, work: impl FnOnce() + Send + 'static) {
@@ -135,6 +150,8 @@ impl Statistics for Exporters {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
         let counts = &self.0.counts;
         for (name, count) in [
+            ("tracing.access-logs-dropped", &counts.access_dropped),
+            ("tracing.access-logs-exported", &counts.access_exported),
             ("tracing.exported", &counts.exported),
             ("tracing.dropped", &counts.dropped),
             ("tracing.failures", &counts.failures),

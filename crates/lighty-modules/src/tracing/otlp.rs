@@ -21,9 +21,7 @@ const ERROR: u8 = 2;
 /// Renders an `ExportTraceServiceRequest`.
 pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
-    let mut attributes = OtlpAttributes::default();
-    attributes.push("service.name", AttributeValue::Text((&*options.service).into()));
-    attributes.text("service.version", version);
+    let resource = OtlpResource::of_service(&options.service);
     let spans = records.iter().flat_map(|record| {
         let parts = record.parts.iter().map(move |part| part_span(record, part));
         let calls = (0..).zip(&record.calls);
@@ -32,8 +30,7 @@ pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec
     });
     let scope_spans =
         ScopeSpans { scope: OtlpScope { name: "lighty", version }, spans: spans.collect() };
-    let resource_spans =
-        ResourceSpans { resource: OtlpResource { attributes }, scope_spans: [scope_spans] };
+    let resource_spans = ResourceSpans { resource, scope_spans: [scope_spans] };
     let mut out = Vec::with_capacity(records.len() * 1024);
     json::push(&ExportRequest { resource_spans: [resource_spans] }, &mut out);
     out
@@ -54,8 +51,17 @@ struct ResourceSpans<'a> {
 }
 
 #[derive(Serialize)]
-struct OtlpResource<'a> {
+pub(super) struct OtlpResource<'a> {
     attributes: OtlpAttributes<'a>,
+}
+
+impl<'a> OtlpResource<'a> {
+    pub(super) fn of_service(service: &'a str) -> Self {
+        let mut attributes = OtlpAttributes::default();
+        attributes.push("service.name", AttributeValue::Text(service.into()));
+        attributes.text("service.version", env!("CARGO_PKG_VERSION"));
+        Self { attributes }
+    }
 }
 
 #[derive(Serialize)]
@@ -65,9 +71,9 @@ struct ScopeSpans<'a> {
 }
 
 #[derive(Serialize)]
-struct OtlpScope<'a> {
-    name: &'a str,
-    version: &'a str,
+pub(super) struct OtlpScope<'a> {
+    pub(super) name: &'a str,
+    pub(super) version: &'a str,
 }
 
 #[derive(Serialize)]
@@ -100,7 +106,7 @@ struct SpanStatus<'a> {
 
 #[derive(Default, Serialize)]
 #[serde(transparent)]
-struct OtlpAttributes<'a>(Vec<Attribute<'a>>);
+pub(super) struct OtlpAttributes<'a>(Vec<Attribute<'a>>);
 
 #[derive(Serialize)]
 struct Attribute<'a> {
@@ -109,24 +115,26 @@ struct Attribute<'a> {
 }
 
 #[derive(Serialize)]
-enum AttributeValue<'a> {
+pub(super) enum AttributeValue<'a> {
     #[serde(rename = "stringValue")]
     Text(Cow<'a, str>),
     #[serde(rename = "intValue", serialize_with = "text_of_number")]
     Number(u64),
     #[serde(rename = "boolValue")]
     Flag(bool),
+    #[serde(rename = "doubleValue")]
+    Seconds(f64),
 }
 
-fn trace_id<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn trace_id<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{id:032x}"))
 }
 
-fn span_id<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn span_id<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{id:016x}"))
 }
 
-fn nanoseconds<S: Serializer>(us: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn nanoseconds<S: Serializer>(us: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{us}000"))
 }
 
@@ -144,19 +152,19 @@ impl<'a> OtlpAttributes<'a> {
         self.0.is_empty()
     }
 
-    fn push(&mut self, key: &'static str, value: AttributeValue<'a>) {
+    pub(super) fn push(&mut self, key: &'static str, value: AttributeValue<'a>) {
         self.0.push(Attribute { key, value });
     }
 
     /// Appends the attribute unless its value is empty.
-    fn text(&mut self, key: &'static str, value: impl Into<Cow<'a, str>>) {
+    pub(super) fn text(&mut self, key: &'static str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         if !value.is_empty() {
             self.push(key, AttributeValue::Text(value));
         }
     }
 
-    fn number(&mut self, key: &'static str, value: u64) {
+    pub(super) fn number(&mut self, key: &'static str, value: u64) {
         self.push(key, AttributeValue::Number(value));
     }
 }
@@ -194,7 +202,8 @@ fn server_span(record: &SpanRecord) -> Span<'_> {
     }
 }
 
-fn server_attributes(record: &SpanRecord) -> OtlpAttributes<'_> {
+/// Attributes of a request, by the semantic conventions for HTTP servers.
+pub(super) fn server_attributes(record: &SpanRecord) -> OtlpAttributes<'_> {
     let mut attributes = OtlpAttributes::default();
     attributes.text("http.request.method", record.method.unwrap_or("_OTHER"));
     attributes.number("http.response.status_code", record.status.into());
@@ -343,6 +352,7 @@ mod tests {
             status,
             route: "files".into(),
             handler: "proxy",
+            body_bytes_in: 0,
             body_bytes_out: 7,
             backend: Some(UpstreamTrace {
                 address: Some("[::1]:80".into()),

@@ -29,6 +29,8 @@ pub(super) struct TracingSettings {
     trusted: Arc<Trusted>,
     pub(super) collector: Arc<CollectorOptions>,
     telemetry: Arc<TelemetryUrls>,
+    /// Requests are left out of the access log for a collector.
+    is_unlogged: bool,
 }
 module_settings!(TracingSettings);
 
@@ -64,13 +66,20 @@ struct TelemetryUrls {
     metrics: Arc<str>,
     /// Empty: the error log is not exported.
     logs: Arc<str>,
+    /// Empty: finished requests are not exported.
+    access_logs: Arc<str>,
     /// Seconds between two exports of metrics.
     interval_s: u32,
 }
 
 impl Default for TelemetryUrls {
     fn default() -> Self {
-        Self { metrics: "".into(), logs: "".into(), interval_s: METRICS_INTERVAL_SECONDS }
+        Self {
+            metrics: "".into(),
+            logs: "".into(),
+            access_logs: "".into(),
+            interval_s: METRICS_INTERVAL_SECONDS,
+        }
     }
 }
 
@@ -115,6 +124,24 @@ impl TracingSettings {
     /// The export of the error log, if there is one.
     pub(super) fn logs_options(&self) -> Option<TelemetryOptions> {
         self.telemetry_options(&self.telemetry.logs)
+    }
+
+    /// True if finished requests are sent to a collector of logs.
+    pub(super) fn logs_access(&self) -> bool {
+        !self.is_unlogged && !self.telemetry.access_logs.is_empty()
+    }
+
+    /// The export of finished requests, if there is one.
+    pub(super) fn access_log_options(&self) -> Option<TelemetryOptions> {
+        self.telemetry_options(&self.telemetry.access_logs)
+    }
+
+    /// True if the export of finished requests has these options.
+    pub(super) fn has_access_log(&self, options: &TelemetryOptions) -> bool {
+        let TelemetryOptions { url, fields, service, queue_length, interval_s: _ } = options;
+        let own = &*self.collector;
+        (url, fields, service, queue_length)
+            == (&self.telemetry.access_logs, &own.fields, &own.service, &own.queue_length)
     }
 
     fn telemetry_options(&self, url: &Arc<str>) -> Option<TelemetryOptions> {
@@ -250,6 +277,7 @@ fn telemetry_rows() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.metrics-collector", Kind::String, metrics_url, |s, url| {
             telemetry(s).metrics = Arc::clone(url);
         })
+        .needs(NeedKind::Addresses)
         .scope(Scope::Server)
         .default("")
         .doc(
@@ -268,6 +296,7 @@ fn telemetry_rows() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.logs-collector", Kind::String, logs_url, |s, url| {
             telemetry(s).logs = Arc::clone(url);
         })
+        .needs(NeedKind::Addresses)
         .scope(Scope::Server)
         .default("")
         .doc(
@@ -278,6 +307,24 @@ fn telemetry_rows() -> Vec<TracingRow> {
              nowhere.",
         )
         .example("tracing.logs-collector = \"http://127.0.0.1:4318\""),
+        TracingRow::parsed("tracing.access-logs-collector", Kind::String, logs_url, |s, url| {
+            telemetry(s).access_logs = Arc::clone(url);
+        })
+        .needs(NeedKind::Addresses)
+        .scope(Scope::Server)
+        .default("")
+        .doc(
+            "URL to which a log record of each finished request is sent, as OTLP over HTTP in JSON; \
+             without a path it is `/v1/logs`. Attributes are those of the semantic conventions for \
+             HTTP. Independent of `accesslog.filename`. `tracing.collector-headers` and \
+             `tracing.service-name` hold for it; records that more than `tracing.queue-length` \
+             others wait before are dropped and counted. Empty: nowhere.",
+        )
+        .example("tracing.access-logs-collector = \"http://127.0.0.1:4318\""),
+        TracingRow::bool("tracing.access-logs", |s, on| own(s).is_unlogged = !on)
+            .default("enable")
+            .doc("Sends log records of requests to `tracing.access-logs-collector`.")
+            .example("tracing.access-logs = \"disable\""),
     ]
 }
 

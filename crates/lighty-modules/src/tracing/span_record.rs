@@ -14,9 +14,10 @@ use lighty_http::{Known, Method, host};
 /// Maximum length of a text from a client, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A request of a recorded trace.
+/// A request of a recorded trace, or of a log.
 #[derive(Debug)]
 pub(super) struct SpanRecord {
+    /// Its span; a trace id of 0: the request belongs to no trace.
     pub(super) span: TraceParent,
     /// 0 if the trace begins here.
     pub(super) parent_span_id: u64,
@@ -40,6 +41,7 @@ pub(super) struct SpanRecord {
     pub(super) route: Arc<str>,
     /// The module that handled the request.
     pub(super) handler: &'static str,
+    pub(super) body_bytes_in: u64,
     pub(super) body_bytes_out: u64,
     pub(super) backend: Option<UpstreamTrace>,
     /// Description of the failure.
@@ -66,19 +68,39 @@ impl SpanRecord {
         1 + (self.parts.len() + self.calls.len()) as u64
     }
 
+    /// The record of a request of a recorded trace.
     pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
-        let clock = &ex.machine.clock;
-        let now_unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
-        // Wall-clock time at zero of the monotonic clock. The wall clock may have been set since.
-        let origin_us = now_unix_us.saturating_sub(clock.mono_us());
+        let origin_us = origin_us(ex);
+        Self {
+            span,
+            parent_span_id: context.parent_span_id,
+            parts: parts(ex, origin_us),
+            calls: context.calls.iter().map(|call| since_1970(ex, call, origin_us)).collect(),
+            ..Self::whole(ex, &context.request_id)
+        }
+    }
+
+    /// The record of any request, for a log: without parts and calls.
+    pub(super) fn for_log(ex: &Exchange) -> Self {
+        let context = ex.ext::<TraceContext>();
+        let request_id = context.map_or(&[][..], |context| &context.request_id);
+        let record = Self::whole(ex, request_id);
+        let span = context.and_then(|context| context.span);
+        Self { span: span.unwrap_or(record.span), ..record }
+    }
+
+    /// The request as a whole, outside all traces.
+    fn whole(ex: &Exchange, request_id: &[u8]) -> Self {
+        let origin_us = origin_us(ex);
         let at = |stage| ex.stages.when_us(stage).map(|when_us| origin_us + when_us);
+        let now_unix_us = origin_us + ex.machine.clock.mono_us();
         let request = &ex.request;
         let mut target = request.target_raw.splitn(2, |byte| *byte == b'?');
         let (path, query) = (target.next().unwrap_or_default(), target.next());
         let user_agent = request.fields.get(Known::UserAgent).unwrap_or_default();
         Self {
-            span,
-            parent_span_id: context.parent_span_id,
+            span: TraceParent { trace_id: 0, span_id: 0, is_sampled: false },
+            parent_span_id: 0,
             begin_us: at(Stage::FirstByte).unwrap_or(now_unix_us),
             end_us: at(Stage::LastByteOut).unwrap_or(now_unix_us),
             method: request.method.map(Method::as_str),
@@ -90,17 +112,26 @@ impl SpanRecord {
             version: request.version.as_str().trim_start_matches("HTTP/"),
             client: request.peer_text.to_string(),
             user_agent: text(user_agent),
-            request_id: text(&context.request_id),
+            request_id: text(request_id),
             status: ex.response.status.code(),
             route: Arc::clone(&ex.settings.module::<RouteName>().0),
             handler: ex.counts_for(),
+            body_bytes_in: ex.body.received(),
             body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent.into()),
             backend: ex.ext::<UpstreamTrace>().cloned(),
             fault: ex.state.fault.map_or("", |fault| fault.verdict().message),
-            parts: parts(ex, origin_us),
-            calls: context.calls.iter().map(|call| since_1970(ex, call, origin_us)).collect(),
+            parts: Vec::new(),
+            calls: Vec::new(),
         }
     }
+}
+
+/// Wall-clock time at zero of the monotonic clock, in microseconds since 1970. The wall clock may
+/// have been set since.
+fn origin_us(ex: &Exchange) -> u64 {
+    let clock = &ex.machine.clock;
+    let now_unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
+    now_unix_us.saturating_sub(clock.mono_us())
 }
 
 /// Converts a call to wall-clock time. A call still under way ends with the response's body.

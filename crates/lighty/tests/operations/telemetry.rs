@@ -123,6 +123,94 @@ fn lines_of_the_error_log_are_sent_with_their_context() {
     server.stop();
 }
 
+/// Attributes of the access log record of a path.
+fn access_record(taken: &Requests, path: &str) -> Option<Value> {
+    let is_it = |record: &Value| text(&record["attributes"], "url.path") == Some(path);
+    records(taken, "").into_iter().find(is_it)
+}
+
+fn number<'a>(record: &'a Value, name: &str) -> Option<&'a str> {
+    let all = record["attributes"].as_array()?;
+    let found = all.iter().find(|attribute| attribute["key"] == name)?;
+    found["value"]["intValue"].as_str()
+}
+
+#[test]
+fn finished_requests_are_sent_as_log_records() {
+    let (backend, taken) = collector("/v1/logs", "200 OK");
+    let lines = format!(
+        "tracing.access-logs-collector = \"http://{}\"\ntracing.activate = \"enable\"\n\
+         accesslog.filename = \"@DIR@/access.log\"\n\
+         $HTTP[\"url\"] == \"/counters\" {{ tracing.access-logs = \"disable\" }}",
+        backend.name()
+    );
+    let mut server = site(&lines).start();
+    let mut client = server.connect();
+    client
+        .send("GET /a.txt?key=hidden HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: x/1\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(server.get("/missing").status, 404);
+    let found = |path: &str| access_record(&taken, path);
+    assert!(wait_until(PATIENCE, || found("/missing").is_some()), "{}", server.log());
+    let record = found("/a.txt").expect("a record");
+    for (name, value) in [
+        ("http.request.method", "GET"),
+        ("server.address", "www.example.org"),
+        ("client.address", "127.0.0.1"),
+        ("user_agent.original", "x/1"),
+        ("network.protocol.version", "1.1"),
+        ("url.scheme", "http"),
+    ] {
+        assert_eq!(text(&record["attributes"], name), Some(value), "{record}");
+    }
+    assert_eq!(number(&record, "http.response.status_code"), Some("200"));
+    assert_eq!(number(&record, "http.response.body.size"), Some("6"));
+    assert_eq!(record["traceId"].as_str().map(str::len), Some(32), "{record}");
+    assert!(!record.to_string().contains("hidden"), "a query may hold secrets: {record}");
+    assert_eq!(number(&found("/missing").expect("it"), "http.response.status_code"), Some("404"));
+    assert!(wait_until(PATIENCE, || counter(&server, "tracing.access-logs-exported") == 2));
+    assert!(found("/counters").is_none(), "left out");
+    let log = server.directory().join("access.log");
+    let has_lines = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("/missing"));
+    assert!(wait_until(PATIENCE, has_lines), "the file has the lines, too");
+    // The last records are sent at the end.
+    assert_eq!(server.get("/last").status, 404);
+    server.stop();
+    assert!(found("/last").is_some());
+}
+
+#[test]
+fn collector_of_access_logs_that_fails_changes_nothing_for_clients() {
+    let (refusing, _) = collector("/v1/logs", "400 Bad Request");
+    let slow = Backend::start(|peer| drop(peer.hang()));
+    let dead = Port::reserve();
+    let addresses = [refusing.name(), slow.name(), dead.address().to_string()];
+    for (address, is_refused) in addresses.iter().zip([true, false, false]) {
+        let lines = format!(
+            "tracing.access-logs-collector = \"http://{address}\"\ntracing.queue-length = 5\n\
+             $HTTP[\"url\"] == \"/counters\" {{ tracing.access-logs = \"disable\" }}"
+        );
+        let mut server = site(&lines).start();
+        let start = Instant::now();
+        let mut client = server.connect();
+        for _ in 0..300 {
+            client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response().text(), "hello\n");
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{address}: {:?}", start.elapsed());
+        let dropped = || counter(&server, "tracing.access-logs-dropped");
+        let wanted = if is_refused { 300 } else { 300 - 5 - 256 };
+        assert!(wait_until(PATIENCE, || dropped() >= wanted), "{address}: {}", dropped());
+        assert_eq!(counter(&server, "tracing.access-logs-exported"), 0);
+        if is_refused {
+            server.await_log("tracing.access-logs-collector http://");
+        }
+        let stopping = Instant::now();
+        server.stop();
+        assert!(stopping.elapsed() < Duration::from_secs(25), "{:?}", stopping.elapsed());
+    }
+}
+
 #[test]
 fn collector_that_refuses_or_is_gone_delays_nothing() {
     let (refusing, taken) = collector("/v1/logs", "400 Bad Request");

@@ -286,6 +286,20 @@ const ROWS: &[CounterRow] = &[
         "Times that the collector could not be reached or refused.",
     ),
     CounterRow(
+        "tracing.access-logs-exported",
+        "lighty_access_log_records_exported",
+        COUNTER,
+        1.0,
+        "Access log records that a collector took.",
+    ),
+    CounterRow(
+        "tracing.access-logs-dropped",
+        "lighty_access_log_records_dropped",
+        COUNTER,
+        1.0,
+        "Access log records dropped because the queue was full or the collector refused them.",
+    ),
+    CounterRow(
         "acme.on-demand.names",
         "lighty_acme_on_demand_names",
         GAUGE,

@@ -270,11 +270,8 @@ pub struct ServerSettings {
     pub graceful_shutdown_timeout_s: u32,
     /// `server.upgrade-timeout`: seconds for a new process to become ready.
     pub upgrade_timeout_s: u32,
-    /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
-    /// begun; 0: no limit.
-    pub tunnel_stop_timeout_s: u32,
-    /// `server.tunnel-reload`: effect of a reload on tunnels.
-    pub tunnel_reload: tunnel_reload::TunnelReload,
+    /// Ends of tunnels by the server.
+    pub tunnels: tunnel_reload::TunnelSettings,
     /// `server.drain-delay`: seconds between a graceful stop's order and the end of listening.
     pub drain_delay_s: u32,
     /// `server.max-worker-restarts`: restarts of workers within a minute.
@@ -359,8 +356,7 @@ impl Default for ServerSettings {
             parse: lighty_http::uri::ParseOpts::default(),
             graceful_shutdown_timeout_s: 0,
             upgrade_timeout_s: 30,
-            tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
-            tunnel_reload: tunnel_reload::TunnelReload::default(),
+            tunnels: tunnel_reload::TunnelSettings::default(),
             drain_delay_s: 0,
             worker_restarts_max: limits::WORKER_RESTARTS_MAX,
             absolute_dir_redirect: false,

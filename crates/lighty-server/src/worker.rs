@@ -301,7 +301,7 @@ impl Worker {
     /// Resolves when the worker's stop requires a tunnel to end.
     pub async fn ends_tunnels(&self) {
         self.stops().await;
-        match self.global().server.tunnel_stop_timeout_s {
+        match self.global().server.tunnels.stop_timeout_s {
             0 => std::future::pending().await,
             limit_s => sleep(Duration::from_secs(limit_s.into())).await,
         }

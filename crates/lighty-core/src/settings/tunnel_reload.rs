@@ -2,7 +2,7 @@
 
 use lighty_config::{Kind, Reject, Scope, Value, parse_int};
 
-use super::{Directive, Settings};
+use super::{Directive, Settings, limits};
 
 /// Value for tunnels that outlive every reload.
 const KEEP: &str = "keep";
@@ -12,6 +12,22 @@ const CLOSE: &str = "close-if-route-gone";
 
 /// Maximum seconds of a tunnel behind a reload.
 const SECONDS_MAX: i64 = 86_400 * 365;
+
+/// Ends of tunnels by the server.
+#[derive(Clone, Copy, Debug)]
+pub struct TunnelSettings {
+    /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
+    /// begun; 0: no limit.
+    pub stop_timeout_s: u32,
+    /// `server.tunnel-reload`: effect of a reload.
+    pub reload: TunnelReload,
+}
+
+impl Default for TunnelSettings {
+    fn default() -> Self {
+        Self { stop_timeout_s: limits::TUNNEL_STOP_SECONDS, reload: TunnelReload::default() }
+    }
+}
 
 /// Fate of a tunnel's route in a new configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +70,7 @@ pub(super) fn directive() -> Directive {
         "server.tunnel-reload",
         Kind::String,
         |value, _| parse(value),
-        |s: &mut Settings, policy| s.server.tunnel_reload = *policy,
+        |s: &mut Settings, policy| s.server.tunnels.reload = *policy,
     )
     .scope(Scope::Server)
     .default("keep")

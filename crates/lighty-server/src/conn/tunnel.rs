@@ -62,7 +62,7 @@ pub(super) enum ReloadLimit {
 impl ReloadLimit {
     /// Sets or lifts the limit after a reload. A limit of an earlier reload stays.
     pub(super) fn review(&mut self, worker: &Worker, fate: impl FnOnce() -> RouteFate) {
-        let policy = worker.global().server.tunnel_reload;
+        let policy = worker.global().server.tunnels.reload;
         if matches!(self, Self::Closed) {
             return;
         }

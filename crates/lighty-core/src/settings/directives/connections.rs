@@ -60,7 +60,7 @@ fn keep_alive() -> Vec<Directive> {
         .doc("Seconds a new connection may wait before the first byte of its first request.")
         .example("server.max-connection-idle = 30"),
         Directive::int("server.tunnel-stop-timeout", 0..=SECONDS_MAX, |s, v| {
-            s.server.tunnel_stop_timeout_s = seconds(v);
+            s.server.tunnels.stop_timeout_s = seconds(v);
         })
         .scope(Scope::Server)
         .default("10")

@@ -22,9 +22,11 @@ import hotset
 import large
 import magnet
 import neighbour
+import operations_report
 import plot
 import rig
 import stat_accel
+from tables import at_least, at_most, quotient, required, spread, table
 
 HEAD = """\
 # Experiments
@@ -120,38 +122,6 @@ def ancestors():
         body.append([name, what, found, words])
     return ["lighttpd 1.5's own figures (2006 and 2007; F10 was about its market), and where they stand"
             " here:", ""] + table(["", "measured", "1.5 found", "here"], body)
-
-
-# ---------------------------------------------------------------- tables
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    cells = [["-" if word == "nan" else str(word) for word in row] for row in rows]
-    return lines + ["| " + " | ".join(row) + " |" for row in cells] + [""]
-
-
-def required(rows):
-    """Rows of (what, limit as text, measured or None, met)."""
-    return table(["required", "limit", "measured", ""],
-                 [[what, limit, "-" if value is None else f"{value:.2f}",
-                   "" if value is None else "met" if met else "**missed**"]
-                  for what, limit, value, met in rows])
-
-
-def at_most(what, value, limit):
-    return what, f"<= {limit:g}", value, value is not None and value <= limit
-
-
-def at_least(what, value, limit):
-    return what, f">= {limit:g}", value, value is not None and value >= limit
-
-
-def quotient(a, b):
-    return None if a is None or not b else a / b
-
-
-def spread(values):
-    return f"{rig.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
 
 
 # ---------------------------------------------------------------- one function for each figure
@@ -785,7 +755,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("25. A page and its files", "pages", in_rounds(0.85, "per request")),
            ("26. Uploads through a proxy", "proxied_uploads",
             in_rounds(0.90, "per megabyte", ("nginx", "haproxy"))),
-           ("27. Memory of proxied requests", "inflight", memory_in_flight)]
+           ("27. Memory of proxied requests", "inflight", memory_in_flight),
+           *operations_report.FIGURES]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,12 @@ import floods
 import generators
 import hot
 import http2
+import operated
+import operations_report
 import pages
 import proxied_uploads
+import refusals
+import reload
 import report
 import rig
 import rules
@@ -32,6 +36,7 @@ import servers
 import short
 import slow
 import stallfs
+import steady
 
 WRK = """\
   Thread Stats   Avg      Stdev     Max   +/- Stdev
@@ -594,6 +599,103 @@ class Report(unittest.TestCase):
         explained = set(floods.__doc__.replace(",", " ").split())
         self.assertEqual(set(floods.FLOODS) - explained, set())
         self.assertLessEqual(floods.PROXIED, set(floods.FLOODS))
+
+
+class Operations(unittest.TestCase):
+    def arguments(self, out):
+        return operated.arguments("", "nginx").parse_args(["--out", out])
+
+    def test_a_load_counts_what_its_connections_see(self):
+        with tempfile.TemporaryDirectory() as out:
+            args = self.arguments(out)
+            with operated.backends(args) as ports:
+                with operated.Clients(args, ports["backend"][0], kept=4, rate=80, uploads=1,
+                                      tunnels=3, events=2, echoes=50) as clients:
+                    clients.phase("one")
+                    time.sleep(2)
+                    clients.check()
+                    figures = clients.end()
+        counts = figures["counts"]["one"]
+        self.assertEqual((figures["tunnels_alive"], figures["streams_alive"]), (3, 2))
+        self.assertGreater(min(counts["responses"], counts["events"]), 0)
+        self.assertEqual([counts[kind] for kind in ("lost", "reset", "closed", "wrong", "uploads_cut",
+                                                    "tunnels_ended", "events_missed")], [0] * 7)
+        self.assertGreater(figures["echo"]["one"]["samples"], 0)
+
+    def test_ends_of_connections_are_told_apart(self):
+        fates = {0: (b"", "lost"), 1: (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx", "lost"),
+                 2: (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "closed"),
+                 3: (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx",
+                     "announced")}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            load = steady.Load(listener.getsockname()[1], kept=1, rate=1000)
+            conn = steady.Kept(load, 0)
+            conn.open()
+            for sent, kind in fates.values():
+                peer = listener.accept()[0]
+                conn.queue.append(time.monotonic())
+                conn.ask()
+                peer.recv(1000)
+                peer.sendall(sent)
+                if kind == "closed":
+                    while conn.due is not None:
+                        conn.readable()
+                peer.close()
+                before, end = load.counts.get("start", {}).get(kind, 0), time.monotonic() + 10
+                while load.counts.get("start", {}).get(kind, 0) == before:
+                    self.assertLess(time.monotonic(), end, kind)
+                    conn.readable()
+            conn.close()
+        counts = load.counts["start"]
+        self.assertEqual({kind: counts[kind] for kind in ("lost", "closed", "announced", "responses")},
+                         {"lost": 2, "closed": 1, "announced": 1, "responses": 2})
+
+    def test_every_third_generation_has_more(self):
+        with tempfile.TemporaryDirectory() as out:
+            for name in ("lighty:sandbox", "nginx", "lighttpd", "haproxy", "caddy"):
+                server = operated.Operated(self.arguments(out), name,
+                                           {"backend": [7001, 7002], "files": 7003})
+                for server.generation in range(4):
+                    server.write()
+                    with open(server.path) as f:
+                        text = f.read()
+                    has_more = server.generation == 1
+                    self.assertEqual([str(server.extra) in text, "7002" in text], [has_more] * 2, name)
+                    self.assertIn("7001", text)
+                server.write("mark\n")
+                with open(server.path) as f:
+                    self.assertIn("mark", f.read())
+            self.assertIn('server.sandbox = "auto"', operated.Operated(
+                self.arguments(out), "lighty:sandbox", {"backend": [1, 2]})._lighty(False))
+
+    def test_every_refusal_is_explained_and_every_site_is_written(self):
+        obstacles = types.SimpleNamespace(port=1, ports=[2, 3], directory="/d", full="/f", secret="/s")
+        for kind in refusals.KINDS:
+            self.assertIn(f"    {kind} ", refusals.__doc__)
+            self.assertTrue(refusals.of_lighty(kind, obstacles), kind)
+        with tempfile.TemporaryDirectory() as out:
+            args = self.arguments(out)
+            args.sites = 3
+            server = operated.Operated(args, "nginx", {"backend": [1, 2]})
+            self.assertIn("sites/*.conf;", reload.sites(args, server))
+            with open(server.directory + "/sites/2.conf") as f:
+                self.assertIn("server_name site2.example;", f.read())
+
+    def test_operation_is_judged(self):
+        usage = {"processes": 1, "threads": 3, "fds": 9, "sockets": 5, "anon_kib": 1000, "pss_kib": 1}
+        more = {**usage, "fds": 10}
+        counts = {"reloads": {**dict.fromkeys(steady.KINDS, 0), "closed": 1}}
+        r = {"reloads": 10, "ended": 0, "counts": counts, "early_kib": 1, "late_kib": 2, "tenth": usage,
+             "last": more, "wall_s": 0.1, "wall_max_s": 0.2, "latency": {"reloads": {"p99_ms": 1.0}}}
+        text = "\n".join(operations_report.under_load({"lighty": r, "nginx": r}, ""))
+        self.assertEqual(text.count("**missed**"), 2)
+        row = {"times": 3, "went_on": 3, "alive": True, "status": 1, "paused_s": 0.0, "before": usage,
+               "after": more}
+        text = "\n".join(operations_report.refused(
+            {"lighty": {"port": row, "key": {**row, "after": usage}},
+             "lighttpd": {"port": {**row, "alive": False, "status": None}}}, ""))
+        self.assertEqual((text.count("**missed**"), text.count("| met |")), (1, 1))
+        self.assertIn("| lighttpd | port | **ends** |", text)
 
 
 class Frames(unittest.TestCase):

@@ -7,8 +7,9 @@ pub const FILE_BYTES_MAX: usize = 32 << 20;
 /// Bytes of all files of one configuration together, so that a loop of globs stays bounded.
 pub const TOTAL_BYTES_MAX: usize = 64 << 20;
 
-/// Files of one configuration, including the output of commands.
-pub const FILES_MAX: usize = 8192;
+/// Files of one configuration, including the output of commands. As many as conditions: a hosting
+/// server has one file for each site, and a loop of globs still ends.
+pub const FILES_MAX: usize = 65_536;
 
 /// Seconds that one `include_shell` may run: a start, a check or a reload waits for it.
 pub const COMMAND_SECONDS_MAX: u64 = 60;

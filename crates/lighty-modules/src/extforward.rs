@@ -134,9 +134,7 @@ impl Module for Extforward {
     }
 
     fn needs(&self, config: &Config<Settings>) -> Needs {
-        let mut written = config.blocks().iter().flat_map(|block| &block.settings);
-        let proxy_header = written.any(|setting| setting.name == HAP_PROXY);
-        Needs { proxy_header, ..Needs::default() }
+        Needs { proxy_header: config.is_set(HAP_PROXY), ..Needs::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {

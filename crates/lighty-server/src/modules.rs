@@ -4,7 +4,7 @@
 //! the scope check follow.
 
 use std::any::{Any, TypeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -264,10 +264,7 @@ pub fn instances(
 ) -> ModuleList {
     // Needed even if no module proxies any more, to drop the previous upstreams.
     proxy.adopt(&shared.naming);
-    // Collected once instead of for each module: workers wait for this at a reload.
-    let written = config.blocks().iter().flat_map(|block| &block.settings);
-    let written: HashSet<&str> = written.map(|setting| setting.name).collect();
-    let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
+    let included = REGISTRY.iter().filter(|entry| entry.is_included(config));
     let create = |entry: &Entry| (entry.create)(&Making { shared, proxy, name: entry.name });
     // Scripts reach backends even under a configuration without routes.
     let backends = Rc::new(ProxyCore::new(proxy, &shared.naming));
@@ -276,28 +273,25 @@ pub fn instances(
 
 /// Returns the names of the modules that take part under a configuration, in call order.
 pub(crate) fn included(config: &Config<Settings>) -> Vec<&'static str> {
-    let written = config.blocks().iter().flat_map(|block| &block.settings);
-    let written: HashSet<&str> = written.map(|setting| setting.name).collect();
-    let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
+    let included = REGISTRY.iter().filter(|entry| entry.is_included(config));
     included.map(|entry| entry.name).collect()
 }
 
 impl Entry {
-    fn is_included(&self, config: &Config<Settings>, written: &HashSet<&str>) -> bool {
+    fn is_included(&self, config: &Config<Settings>) -> bool {
         let named = &config.global().server.modules;
         let is_named = || named.iter().any(|name| **name == *self.name);
         match self.included {
             Included::Always => true,
-            Included::Named => is_named() || self.is_set(written),
-            Included::Set => self.is_set(written),
+            Included::Named => is_named() || self.is_set(config),
+            Included::Set => self.is_set(config),
         }
     }
 
     /// True if one of its directives is set anywhere, or another one that it works for.
-    fn is_set(&self, written: &HashSet<&str>) -> bool {
-        let works_for =
-            |(module, name): &(&str, &str)| *module == self.name && written.contains(name);
-        (self.directives)().iter().any(|row| written.contains(row.name))
+    fn is_set(&self, config: &Config<Settings>) -> bool {
+        let works_for = |(module, name): &(&str, &str)| *module == self.name && config.is_set(name);
+        (self.directives)().iter().any(|row| config.is_set(row.name))
             || WORKS_FOR.iter().any(works_for)
     }
 }

@@ -164,7 +164,8 @@ impl ConnTable {
         count
     }
 
-    /// Graceful stop: idle connections close now, the others after their response.
+    /// Graceful stop: connections that are idle for a while close now, the others after their next
+    /// response or a grace period.
     pub fn close_when_idle(&self, now_s: u32) {
         self.for_each(|entry| entry.close_soon(now_s));
     }

@@ -26,7 +26,8 @@ pub struct ConnLimits {
     pub log_idle: bool,
 }
 
-/// Grace period during a stop for a connection without a request, in seconds rounded up.
+/// Grace period during a stop for a connection whose client may be about to send a request, because
+/// it has not sent one yet or was served less than this time ago, in seconds rounded up.
 const LAST_CHANCE_S: u32 = 2;
 
 /// Time during which a new or a lingering connection is reaped last, in seconds rounded up.
@@ -338,9 +339,14 @@ impl ConnEntry {
     }
 
     /// Makes the current request, if any, the last one before a stop. A connection without one gets
-    /// a short grace period, because its client is about to send a request.
+    /// a short grace period if its client may be about to send a request: a connection that closes
+    /// beside a request loses it.
     pub fn close_soon(&self, now_s: u32) {
-        let action = self.enter(ConnEvent::Stop);
+        let is_in_use = now_s.saturating_sub(self.since_s.get()) < LAST_CHANCE_S;
+        let action = self.enter(match is_in_use {
+            true => ConnEvent::StopInUse,
+            false => ConnEvent::Stop,
+        });
         self.perform(action);
         if action == ConnAction::StartGrace {
             // The grace period starts now, whatever the connection's age.

@@ -14,6 +14,7 @@
 //   LastChance ------> Closing <-------------------------+
 //          Request, Reap
 //
+// `StopInUse` is a `Stop` that leads from `Known`, while it waits for a request, to `LastChance`.
 // `LastResponse` leads to `Lingering` from every state, and `Reap` to `Closing`. A stop leaves a
 // lingering connection alone.
 //
@@ -37,7 +38,7 @@ pub(super) enum ConnLife {
     New,
     /// A request has arrived.
     Known,
-    /// No request has arrived yet, and at most one more is awaited.
+    /// The worker stops, and at most one more request is awaited, for a short time.
     LastChance,
     /// It closes once idle.
     Closing,
@@ -58,6 +59,8 @@ pub(super) enum ConnEvent {
     Stop,
     /// The worker makes room for other connections.
     Reap,
+    /// The worker stops, and the connection was in use a moment ago.
+    StopInUse,
 }
 
 /// Action on a connection after an event.
@@ -105,12 +108,16 @@ impl ConnPhase {
             }
             (E::LastResponse, _) => lives(L::Lingering, A::Nothing),
             // Closing it now could destroy the response. It ends by itself within seconds.
-            (E::Stop, L::Lingering) => (self, A::Nothing),
-            (E::Stop, L::New | L::LastChance) => match wait {
+            (E::Stop | E::StopInUse, L::Lingering) => (self, A::Nothing),
+            (E::Stop | E::StopInUse, L::New | L::LastChance) => match wait {
                 ConnWait::Request => lives(L::LastChance, A::StartGrace),
                 ConnWait::Head | ConnWait::Streams => lives(L::LastChance, A::WakeLoop),
             },
-            (E::Stop, L::Known | L::Closing) => match wait {
+            // The next request may be under way. Its response tells the client of the end.
+            (E::StopInUse, L::Known) if wait == ConnWait::Request => {
+                lives(L::LastChance, A::StartGrace)
+            }
+            (E::Stop | E::StopInUse, L::Known | L::Closing) => match wait {
                 ConnWait::Request => lives(L::Closing, A::CloseIdle),
                 ConnWait::Head | ConnWait::Streams => lives(L::Closing, A::WakeLoop),
             },
@@ -127,20 +134,20 @@ mod tests {
     use super::*;
 
     const MATRIX: &str = "
-                      AwaitRequest  AwaitHead  Request  LastResponse  Stop          Reap
-0 New Request         0             1          2        3             4 StartGrace  5 CloseIdle
-1 New Head            0             1          2        6             7 WakeLoop    8 CloseIdle
-2 Known Streams       9             10         2        11            12 WakeLoop   12 CloseIdle
-3 Lingering Request   3             6          12       3             3             5 Cut
-4 LastChance Request  4             7          12       3             4 StartGrace  5 CloseIdle
-5 Closing Request     5             8          12       3             5 CloseIdle   5 CloseIdle
-6 Lingering Head      3             6          12       6             6             8 Cut
-7 LastChance Head     4             7          12       6             7 WakeLoop    8 CloseIdle
-8 Closing Head        5             8          12       6             8 WakeLoop    8 CloseIdle
-9 Known Request       9             10         2        3             5 CloseIdle   5 CloseIdle
-10 Known Head         9             10         2        6             8 WakeLoop    8 CloseIdle
-11 Lingering Streams  3             6          12       11            11            12 Cut
-12 Closing Streams    5             8          12       11            12 WakeLoop   12 CloseIdle
+                      AwaitRequest  AwaitHead  Request  LastResponse  Stop          Reap          StopInUse
+0 New Request         0             1          2        3             4 StartGrace  5 CloseIdle   4 StartGrace
+1 New Head            0             1          2        6             7 WakeLoop    8 CloseIdle   7 WakeLoop
+2 Known Streams       9             10         2        11            12 WakeLoop   12 CloseIdle  12 WakeLoop
+3 Lingering Request   3             6          12       3             3             5 Cut         3
+4 LastChance Request  4             7          12       3             4 StartGrace  5 CloseIdle   4 StartGrace
+5 Closing Request     5             8          12       3             5 CloseIdle   5 CloseIdle   5 CloseIdle
+6 Lingering Head      3             6          12       6             6             8 Cut         6
+7 LastChance Head     4             7          12       6             7 WakeLoop    8 CloseIdle   7 WakeLoop
+8 Closing Head        5             8          12       6             8 WakeLoop    8 CloseIdle   8 WakeLoop
+9 Known Request       9             10         2        3             5 CloseIdle   5 CloseIdle   4 StartGrace
+10 Known Head         9             10         2        6             8 WakeLoop    8 CloseIdle   8 WakeLoop
+11 Lingering Streams  3             6          12       11            11            12 Cut        11
+12 Closing Streams    5             8          12       11            12 WakeLoop   12 CloseIdle  12 WakeLoop
 ";
 
     /// A phase as the matrix shows it.
@@ -156,7 +163,15 @@ mod tests {
     #[test]
     fn every_event_has_a_defined_effect_in_every_phase() {
         use ConnEvent as E;
-        let events = [E::AwaitRequest, E::AwaitHead, E::Request, E::LastResponse, E::Stop, E::Reap];
+        let events = [
+            E::AwaitRequest,
+            E::AwaitHead,
+            E::Request,
+            E::LastResponse,
+            E::Stop,
+            E::Reap,
+            E::StopInUse,
+        ];
         let actual = matrix(ShownPhase(ConnPhase::NEW), &events, |ShownPhase(phase), event| {
             let (next, action) = phase.after(event);
             Some((ShownPhase(next), action))

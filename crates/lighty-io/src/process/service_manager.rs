@@ -1,17 +1,16 @@
 //! Messages to the service manager that started the process (sd_notify(3)): datagrams of lines
 //! `NAME=value` to the unix socket that `NOTIFY_SOCKET` names.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 
-use super::succession::BATCH;
+use super::descriptors::{self, PER_MESSAGE};
 
 /// Variables of the service manager, which programs that the server starts must not inherit.
 pub(crate) const VARIABLES: [&str; 6] = [
@@ -68,14 +67,8 @@ impl ServiceManager {
     /// As for [`tell`](Self::tell).
     pub fn store(&self, name: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
-        for batch in descriptors.chunks(BATCH) {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            if !control.push(SendAncillaryMessage::ScmRights(batch)) {
-                return Err(io::Error::other("too many descriptors"));
-            }
-            let bytes = [IoSlice::new(text.as_bytes())];
-            rustix::net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+        for batch in descriptors.chunks(PER_MESSAGE) {
+            descriptors::send(&self.socket, text.as_bytes(), batch, SendFlags::empty())?;
         }
         Ok(())
     }

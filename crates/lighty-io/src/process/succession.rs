@@ -5,14 +5,12 @@
 //! network byte order, then the descriptors (SCM_RIGHTS), with one byte for each [`BATCH`] of them,
 //! then the text. `predecessor` is the end of the new process, `spawn::successor` that of the old.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::descriptors;
 
 /// The environment variable that names the process before this one.
 pub(crate) const VARIABLE: &str = "LIGHTY_UPGRADE_OF";
@@ -23,8 +21,10 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Maximum descriptors of a frame.
 pub(crate) const DESCRIPTORS_MAX: usize = 16 << 10;
 
-/// Descriptors that one byte carries; the kernel allows 253 (SCM_MAX_FD).
+/// Descriptors that one byte carries.
 pub(crate) const BATCH: usize = 128;
+
+const _: () = assert!(BATCH <= descriptors::PER_MESSAGE);
 
 pub(crate) const HEAD_BYTES: usize = 8;
 
@@ -73,37 +73,17 @@ fn too_long() -> io::Error {
 
 /// Sends a byte that carries these descriptors, at most [`BATCH`].
 pub(crate) fn send_batch(socket: impl AsFd, batch: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(batch)) {
-        return Err(too_long());
-    }
-    let byte = [IoSlice::new(b"d")];
-    let sent = rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(&socket, &byte, &mut control, SendFlags::NOSIGNAL)
-    })?;
+    let sent = descriptors::send(socket, b"d", batch, SendFlags::empty())?;
     debug_assert_eq!(sent, 1);
     Ok(())
 }
 
 /// Receives a byte and the descriptors that it carries.
 pub(crate) fn receive_batch(socket: impl AsFd, into: &mut Vec<OwnedFd>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let received = rustix::io::retry_on_intr(|| {
-        let mut buffers = [IoSliceMut::new(&mut byte)];
-        rustix::net::recvmsg(&socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    if received.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    match descriptors::receive(socket, &mut [0], into, RecvFlags::empty())? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
     }
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            into.extend(descriptors);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

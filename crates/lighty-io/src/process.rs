@@ -4,6 +4,7 @@ pub mod background;
 pub mod capabilities;
 pub mod control;
 pub(crate) mod descriptors;
+pub(crate) mod execution;
 pub(crate) mod limits;
 pub mod load;
 pub mod memory;

@@ -2,11 +2,13 @@
 //! than them is refused.
 //!
 //! `derive` turns the needs that directives declare into rules, `places` decides which directory a
-//! path's rule is for, and `links` finds symbolic links in served directories.
+//! path's rule is for, `links` finds symbolic links in served directories, and `programs` lists the
+//! programs that the launcher starts.
 
 mod derive;
 mod links;
 mod places;
+mod programs;
 mod system;
 
 use std::io;
@@ -23,6 +25,7 @@ use lighty_io::sandbox::{self, Coverage, SandboxPlan, launcher};
 use crate::boot::error::BootError;
 use crate::control::socket_path::socket_of;
 use derive::Derived;
+use programs::Programs;
 
 /// Restrictions of the process that depend on its caller.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +49,7 @@ pub(crate) struct SandboxContext<'a> {
 struct Applied {
     coverage: Coverage,
     derived: Derived,
+    programs: Programs,
 }
 
 static APPLIED: OnceLock<Applied> = OnceLock::new();
@@ -67,22 +71,24 @@ pub(crate) fn enter(
         return Ok(());
     }
     let derived = derive::derive(config, context);
-    let programs = context.options.starts_programs.map(str::to_owned);
-    let programs = programs.or_else(|| derived.programs.clone());
+    let programs = programs::of(config, &derived.rules);
+    let outside = context.options.starts_programs.map(str::to_owned);
+    let outside = outside.or_else(|| derived.programs.clone()).or(programs.obstacle.clone());
     let plan = SandboxPlan {
-        coverage: if programs.is_some() { Coverage::Serving } else { Coverage::Process },
-        why_in_part: programs.map(|why| in_part(&why)).unwrap_or_default(),
+        coverage: if outside.is_some() { Coverage::Serving } else { Coverage::Process },
+        why_in_part: outside.map(|why| in_part(&why)).unwrap_or_default(),
         rules: derived.rules.clone(),
         landlock_max: std::env::var(LANDLOCK_MAX).ok().and_then(|text| text.parse().ok()),
         hides_memory: context.has_changed_user && !server.core_files,
     };
     // Without the control socket, nobody can order an upgrade.
-    if plan.coverage == Coverage::Process && socket_of(server).is_some() {
-        let failed = |error| BootError::Step("the launcher of upgrades".to_owned(), error);
-        launcher::begin().map_err(failed)?;
+    let needs_launcher = socket_of(server).is_some() || !programs.plan.programs.is_empty();
+    if plan.coverage == Coverage::Process && needs_launcher {
+        let failed = |error| BootError::Step("the launcher of programs".to_owned(), error);
+        launcher::begin(programs.plan.clone()).map_err(failed)?;
     }
     sandbox::enter(&plan).map_err(|error| BootError::Step("server.sandbox".to_owned(), error))?;
-    let _ = APPLIED.set(Applied { coverage: plan.coverage, derived });
+    let _ = APPLIED.set(Applied { coverage: plan.coverage, derived, programs });
     let incomplete = sandbox::layers().into_iter().find(|layer| layer.word() != "on");
     match incomplete.filter(|_| server.sandbox == SandboxMode::Required) {
         Some(layer) => {
@@ -114,7 +120,10 @@ pub(crate) fn refusals(next: &Config<Settings>) -> Vec<String> {
     // Listeners are compared elsewhere.
     let context =
         SandboxContext { options: &options, listening: Vec::new(), has_changed_user: false };
-    let next = derive::derive(next, &context);
+    let (programs, next) = {
+        let derived = derive::derive(next, &context);
+        (programs::of(next, &derived.rules), derived)
+    };
     let mut refusals = Vec::new();
     for need in &next.needed {
         let is_known = applied.derived.needed.contains(need);
@@ -129,8 +138,10 @@ pub(crate) fn refusals(next: &Config<Settings>) -> Vec<String> {
     if next.rules.reaches_abstract && !applied.derived.rules.reaches_abstract {
         refusals.push(refusal("connections to abstract sockets"));
     }
-    if let Some(why) = next.programs.filter(|_| applied.coverage == Coverage::Process) {
-        refusals.push(refusal(&format!("{why}: starting programs")));
+    if applied.coverage == Coverage::Process {
+        let unknown = next.programs.map(|why| format!("{why}: starting programs"));
+        let missing = unknown.into_iter().chain(applied.programs.missing(&programs));
+        refusals.extend(missing.map(|right| refusal(&right)));
     }
     refusals
 }

@@ -3,9 +3,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LogTarget;
@@ -15,6 +16,7 @@ use super::rotation::{Rotation, RotationStep, Rotator, append_to};
 use super::syslog::Syslog;
 use crate::process::background;
 use crate::sandbox;
+use crate::sandbox::launcher::{self, LaunchedProcess};
 use crate::threads;
 
 /// "Informational": severity of journal lines without a severity of their own, as in an access log.
@@ -203,21 +205,62 @@ fn open_fifo(path: &Path) -> io::Result<File> {
 /// A command that reads a log from its standard input.
 struct LogCommand {
     /// Closed on drop: the command ends when it has read the rest.
-    input: Option<ChildStdin>,
+    input: Option<File>,
     /// Taken by the thread that waits for the command.
-    child: Arc<Mutex<Option<Child>>>,
+    process: Arc<Mutex<Option<LogProcess>>>,
+}
+
+/// The process of a command.
+enum LogProcess {
+    /// A child of this process.
+    Own(Child),
+    /// A child of the sandbox's launcher.
+    Launched(LaunchedProcess),
+}
+
+impl LogProcess {
+    /// True if it has ended. Frees its process id then.
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Own(child) => matches!(child.try_wait(), Ok(Some(_))),
+            Self::Launched(process) => {
+                let has_ended = matches!(process.look(), Ok(Some(_)));
+                if has_ended {
+                    process.reap();
+                }
+                has_ended
+            }
+        }
+    }
+
+    fn wait(self) {
+        match self {
+            Self::Own(mut child) => drop(child.wait()),
+            Self::Launched(process) => drop(process.wait()),
+        }
+    }
 }
 
 impl LogCommand {
     fn start(command: &str) -> io::Result<Self> {
-        let mut shell = std::process::Command::new("/bin/sh");
-        shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null());
-        if background::is_detached() {
-            shell.stderr(Stdio::null());
-        }
-        let mut child = shell.spawn()?;
-        let input = child.stdin.take();
-        Ok(Self { input, child: Arc::new(Mutex::new(Some(child))) })
+        let has_stderr = !background::is_detached();
+        let (process, input) = match launcher::is_there() {
+            true => {
+                let (process, input) = launcher::start_log(command, has_stderr)?;
+                (LogProcess::Launched(process), Some(input))
+            }
+            false => {
+                let mut shell = std::process::Command::new("/bin/sh");
+                shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null());
+                if !has_stderr {
+                    shell.stderr(Stdio::null());
+                }
+                let mut child = shell.spawn()?;
+                let input = child.stdin.take().map(|input| File::from(OwnedFd::from(input)));
+                (LogProcess::Own(child), input)
+            }
+        };
+        Ok(Self { input, process: Arc::new(Mutex::new(Some(process))) })
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
@@ -232,17 +275,17 @@ impl LogCommand {
     /// next call tries again.
     fn reap(&self) {
         {
-            let mut held = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.process.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(waiting) = held.as_mut() else { return };
-            if matches!(waiting.try_wait(), Ok(Some(_))) {
+            if waiting.has_ended() {
                 *held = None;
                 return;
             }
         }
-        let child = Arc::clone(&self.child);
+        let process = Arc::clone(&self.process);
         let _ = threads::start("log-command", Some(REAPER_STACK_BYTES), move || {
-            let taken = child.lock().unwrap_or_else(PoisonError::into_inner).take();
-            taken.map(|mut child| child.wait())
+            let taken = process.lock().unwrap_or_else(PoisonError::into_inner).take();
+            taken.map(LogProcess::wait)
         });
     }
 }

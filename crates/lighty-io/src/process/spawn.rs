@@ -5,7 +5,9 @@
 //! signalled to end when the server dies for any reason. It is always reaped, so there are no
 //! zombies. Dropping its [`Child`] kills it.
 //!
-//! Reading order: this file (starting and ending), `exec` (between `fork` and `exec`), `lines` (a
+//! In a sandbox of the whole process they are children of its launcher (`sandbox/launcher.rs`).
+//!
+//! Reading order: this file (starting and ending), `exec` (the start), `lines` (a
 //! child's output by line), `capture` (all of its output), `channel` (a conversation), `detached`
 //! (programs that outlive the server).
 
@@ -36,10 +38,12 @@ pub use super::program::{ChildInput, ChildOutput, Exit, Program};
 pub use super::simulated::{SimulatedChild, SimulatedPipes, SimulatedProcess};
 pub use capture::capture;
 pub use channel::Channel;
+use exec::StartedProcess;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
 pub use output_pipe::OutputPipe;
 pub use rustix::process::Signal as ChildSignal;
 
+use crate::sandbox::launcher::LaunchedProcess;
 use crate::transport::Stream;
 
 /// A running child. Dropping it kills its process group.
@@ -62,6 +66,8 @@ pub struct Child {
 enum Process {
     /// A process of the system.
     Real(Pid, ExitWatch),
+    /// A child of the sandbox's launcher.
+    Launched(AsyncFd<LaunchedProcess>),
     /// A process of a simulation.
     Simulated(SimulatedProcess),
 }
@@ -70,6 +76,7 @@ impl Process {
     fn id(&self) -> i32 {
         match self {
             Process::Real(pid, _) => pid.as_raw_nonzero().get(),
+            Process::Launched(process) => process.get_ref().id(),
             Process::Simulated(_) => 0,
         }
     }
@@ -78,6 +85,9 @@ impl Process {
     async fn stirred(&self) -> io::Result<()> {
         match self {
             Process::Real(_, watch) => watch.stirred().await?,
+            Process::Launched(process) => {
+                process.async_io(Interest::READABLE, LaunchedProcess::has_stirred).await?;
+            }
             Process::Simulated(process) => drop(process.ended().await),
         }
         Ok(())
@@ -88,6 +98,7 @@ impl Process {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match self {
             Process::Real(pid, _) => reap(*pid, options),
+            Process::Launched(process) => process.get_ref().look(),
             Process::Simulated(process) => Ok(process.exit()),
         }
     }
@@ -96,6 +107,10 @@ impl Process {
     fn reap(&self) -> io::Result<Option<Exit>> {
         match self {
             Process::Real(pid, _) => reap(*pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG),
+            Process::Launched(process) => {
+                process.get_ref().reap();
+                process.get_ref().look()
+            }
             Process::Simulated(process) => Ok(process.exit()),
         }
     }
@@ -104,6 +119,7 @@ impl Process {
     fn signal(&self, signal: Signal) -> bool {
         match self {
             Process::Real(pid, _) => rustix::process::kill_process_group(*pid, signal).is_ok(),
+            Process::Launched(process) => process.get_ref().signal(signal),
             Process::Simulated(process) => process.signal(signal),
         }
     }
@@ -179,8 +195,12 @@ impl Child {
 
     fn new(mut started: exec::Started) -> io::Result<Child> {
         // From here on, dropping `child` kills the process if a later step fails.
+        let process = match started.claim()? {
+            StartedProcess::Own(pid) => Process::Real(pid, ExitWatch::Asking),
+            StartedProcess::Launched(process) => Process::Launched(watched(process)?),
+        };
         let mut child = Child {
-            process: Process::Real(started.claim()?, ExitWatch::Asking),
+            process,
             exit: Cell::new(None),
             stdin: None,
             stdout: None,
@@ -315,6 +335,17 @@ fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
     }
 }
 
+/// Registers a child of the launcher. If that fails, kills it.
+fn watched(process: LaunchedProcess) -> io::Result<AsyncFd<LaunchedProcess>> {
+    // SAFETY: the socket is open, and owned by the registration until the end.
+    let watched = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
+    watched.map_err(|error| {
+        let (process, error) = error.into_parts();
+        process.abandon();
+        error
+    })
+}
+
 /// Kills a child that is no longer waited for, and reaps it.
 fn abandon(pid: Pid) {
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
@@ -333,6 +364,7 @@ impl Drop for Child {
         match &self.process {
             _ if has_been_waited_for => {}
             Process::Real(pid, _) => abandon(*pid),
+            Process::Launched(process) => process.get_ref().abandon(),
             Process::Simulated(process) => drop(process.signal(Signal::KILL)),
         }
     }

@@ -1,56 +1,69 @@
-//! A process outside the sandbox that executes this program again, for an upgrade of the binary: a
-//! restricted process can execute nothing, and what it executed would be as restricted.
+//! A process outside the sandbox that starts programs: those of the configuration, and this one
+//! again for an upgrade of the binary. A restricted process can execute nothing, and what it
+//! executed would be as restricted.
 //!
-//! It is forked before the restrictions. Program and arguments are those of the process itself.
-//! Orders name descriptors and a few variables, never paths, so that foreign code in the server can
-//! start nothing but the server.
+//! It is forked before the restrictions, with the list of programs. Orders name a program by its
+//! place in the list, so that foreign code in the server can start nothing else. The launcher ends
+//! with the server, and its children get TERM then, as those of the server would.
+//!
+//! Reading order: this file (the server's end), `messages`, `programs` (the programs, and what an
+//! order may leave open), `scripts` and `variables` (checks of CGI programs), `launched` (a started
+//! program), `process` (the launcher itself), `children` (its children), `upgrade`.
 
-use std::ffi::OsString;
+mod children;
+mod launched;
+mod messages;
+mod process;
+mod programs;
+mod scripts;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+mod variables;
+
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::process::capabilities::AmbientCapabilities;
+use crate::process::descriptors::{self, PER_MESSAGE};
+use crate::process::execution;
 use crate::process::own_program::OwnProgram;
-use crate::process::service_manager::LEFT_OUT;
-
-/// Beginnings of the names of variables that an order may set.
-const VARIABLES: &[&str] = &["LIGHTY_UPGRADE_", "LISTEN_"];
-
-/// Descriptors in one message; the kernel's limit is 253 (SCM_MAX_FD).
-const DESCRIPTORS_PER_MESSAGE: usize = 250;
-
-/// Descriptors of one order.
-const DESCRIPTORS_MAX: usize = 16_384;
+use crate::process::program::{ChildInput, ChildOutput, Program};
+pub(crate) use launched::LaunchedProcess;
+use launched::launcher_ended;
+pub use messages::LaunchRefusal;
+use messages::{ChildOrder, ORDER_BYTES_MAX, PART_BYTES, ProgramOrder};
+use process::LauncherProcess;
+pub use programs::{ConfiguredProgram, LaunchPlan};
+pub use scripts::ScriptPlaces;
+pub use variables::ConfiguredVariables;
 
 /// Bytes of one message.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Kinds of messages: descriptors for the next start, a start, a signal to a started process.
+const _: () = assert!(PART_BYTES + 16 <= MESSAGE_BYTES_MAX);
+
+/// Kinds of messages: descriptors for the next upgrade, the upgrade, a signal to its process, and a
+/// program of the configuration.
 const DESCRIPTORS: u8 = b'd';
 const START: u8 = b's';
 const KILL: u8 = b'k';
+const PROGRAM: u8 = b'p';
 
-/// Signals to the server's process group, which the launcher survives. It ends with the server.
-const IGNORED: [libc::c_int; 5] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE];
+/// The server's end.
+#[derive(Debug)]
+struct ServerEnd {
+    socket: OwnedFd,
+    /// Held during an order for an upgrade: replies on the socket belong to it.
+    upgrading: Mutex<()>,
+    plan: LaunchPlan,
+}
 
-/// Numbers from here on hold descriptors until they get their own.
-const ABOVE: RawFd = 20_000;
-
-/// The server's end; `None` without a launcher.
-static SERVER_END: Mutex<Option<OwnedFd>> = Mutex::new(None);
+static SERVER_END: OnceLock<ServerEnd> = OnceLock::new();
 
 /// A start of the program by the launcher.
 #[derive(Debug, Default)]
@@ -66,25 +79,121 @@ pub struct LaunchOrder<'a> {
 ///
 /// # Errors
 /// The program's path is unknown, or no process can be created.
-pub fn begin() -> io::Result<()> {
+pub fn begin(plan: LaunchPlan) -> io::Result<()> {
     let program = OwnProgram::of_this_process()?;
-    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let (ours, theirs) = pair?;
-    let launcher = Launcher { program, started: Vec::new() };
-    // SAFETY: the child runs only the code below, and this thread is the only one that runs.
+    let (ours, theirs) = pair()?;
+    // SAFETY: the child runs only the launcher's code, and this thread is the only one that runs.
     match unsafe { libc::fork() } {
-        0 => launcher.serve(theirs),
+        0 => LauncherProcess::run(theirs, program, plan),
         1.. => {
-            *SERVER_END.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
+            let _ = SERVER_END.set(ServerEnd { socket: ours, upgrading: Mutex::new(()), plan });
             Ok(())
         }
         _ => Err(io::Error::last_os_error()),
     }
 }
 
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
 /// True if there is a launcher.
 pub fn is_there() -> bool {
-    SERVER_END.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    SERVER_END.get().is_some()
+}
+
+/// A program that the launcher has started, and our ends of its pipes.
+#[derive(Debug)]
+pub(crate) struct LaunchedProgram {
+    pub(crate) process: LaunchedProcess,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+}
+
+/// Starts a program of the configuration. Blocks until it runs, as long as its file system needs.
+///
+/// # Errors
+/// A [`LaunchRefusal`], if the configuration has no such program; errors of the system.
+pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
+    let server = SERVER_END.get().ok_or_else(launcher_ended)?;
+    let order = server.plan.order_of(&program).filter(|_| program.identity.is_none());
+    let order = order.ok_or_else(unknown)?;
+    let (stdin, stdin_theirs) = match program.stdin {
+        ChildInput::Null => (None, execution::empty_input()?),
+        ChildInput::Pipe => {
+            let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(ours), theirs)
+        }
+        ChildInput::Fd(fd) => (None, fd),
+    };
+    let (stdout, stdout_theirs) = output(program.stdout)?;
+    let (stderr, stderr_theirs) = output(program.stderr)?;
+    let process = server.start(&order, &[stdin_theirs, stdout_theirs, stderr_theirs])?;
+    Ok(LaunchedProgram { process, stdin, stdout, stderr })
+}
+
+/// Starts the command of a log. Returns it and our end of its standard input.
+///
+/// # Errors
+/// As for [`start`].
+pub(crate) fn start_log(command: &str, has_stderr: bool) -> io::Result<(LaunchedProcess, File)> {
+    let server = SERVER_END.get().ok_or_else(launcher_ended)?;
+    let order = server.plan.order_of_log(command).ok_or_else(unknown)?;
+    let (input, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+    let stderr = match has_stderr {
+        true => io::stderr().as_fd().try_clone_to_owned()?,
+        false => nowhere()?,
+    };
+    let process = server.start(&order, &[input, nowhere()?, stderr])?;
+    Ok((process, ours.into()))
+}
+
+fn unknown() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, LaunchRefusal::UnknownProgram)
+}
+
+/// Our end of an output, and the program's.
+fn output(output: ChildOutput) -> io::Result<(Option<OwnedFd>, OwnedFd)> {
+    Ok(match output {
+        ChildOutput::Null => (None, nowhere()?),
+        ChildOutput::Pipe => {
+            let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(ours), theirs)
+        }
+        ChildOutput::Fd(fd) => (None, fd),
+    })
+}
+
+fn nowhere() -> io::Result<OwnedFd> {
+    File::options().write(true).open("/dev/null").map(OwnedFd::from)
+}
+
+impl ServerEnd {
+    fn start(&self, order: &ProgramOrder, streams: &[OwnedFd; 3]) -> io::Result<LaunchedProcess> {
+        let order = order.encode();
+        if order.len() > ORDER_BYTES_MAX {
+            return Err(io::Error::from_raw_os_error(libc::E2BIG));
+        }
+        let (control, control_theirs) = pair()?;
+        let (status, status_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut parts = order.chunks(PART_BYTES);
+        let head = [&[PROGRAM][..], &(order.len() as u32).to_ne_bytes()].concat();
+        let first = [&head[..], parts.next().unwrap_or_default()].concat();
+        let [stdin, stdout, stderr] = streams;
+        let descriptors = [&control_theirs, &status_theirs, stdin, stdout, stderr];
+        send(self.socket.as_fd(), &first, &descriptors.map(AsFd::as_fd))?;
+        // The end of the status must be seen here.
+        drop((control_theirs, status_theirs));
+        for part in parts {
+            // A refused order has no end to send the rest to; its reason is read below.
+            if send(control.as_fd(), &ChildOrder::More(part).encode(), &[]).is_err() {
+                break;
+            }
+        }
+        LaunchedProcess::started(control, File::from(status))
+    }
 }
 
 /// Starts the program anew, outside the sandbox. Returns its process id; it is no child of this
@@ -97,7 +206,7 @@ pub fn launch(order: &LaunchOrder<'_>) -> io::Result<i32> {
     let standard = [(stdin.as_fd(), 0), (stdout.as_fd(), 1), (stderr.as_fd(), 2)];
     let descriptors: Vec<_> = standard.iter().chain(&order.descriptors).copied().collect();
     with_launcher(|socket| {
-        for part in descriptors.chunks(DESCRIPTORS_PER_MESSAGE) {
+        for part in descriptors.chunks(PER_MESSAGE) {
             let fds: Vec<_> = part.iter().map(|(fd, _)| *fd).collect();
             send(socket, &[DESCRIPTORS], &fds)?;
             reply(socket)?;
@@ -113,7 +222,7 @@ pub fn launch(order: &LaunchOrder<'_>) -> io::Result<i32> {
     })
 }
 
-/// Ends a process that the launcher has started.
+/// Ends a process that [`launch`] has started.
 ///
 /// # Errors
 /// As for [`launch`]; the launcher has not started it.
@@ -126,249 +235,30 @@ pub fn kill(process: i32) -> io::Result<()> {
 }
 
 fn with_launcher<T>(call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-    // Held during the call: answers belong to one order.
-    let end = SERVER_END.lock().unwrap_or_else(PoisonError::into_inner);
-    let end = end.as_ref().ok_or(io::ErrorKind::NotFound)?;
-    call(end.as_fd())
+    let server = SERVER_END.get().ok_or(io::ErrorKind::NotFound)?;
+    let _held = server.upgrading.lock().unwrap_or_else(PoisonError::into_inner);
+    call(server.socket.as_fd())
 }
 
 fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(io::ErrorKind::ArgumentListTooLong.into());
     }
-    let bytes = rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE));
-    let mut space = vec![MaybeUninit::uninit(); bytes];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::ErrorKind::InvalidInput.into());
+    match descriptors::send(socket, message, fds, SendFlags::empty()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(launcher_ended()),
+        sent => sent.map(drop),
     }
-    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
-/// The launcher's answer: a number, or an error of the system as a negative one.
+/// The launcher's answer about an upgrade: a number, or an error of the system as a negative one.
 fn reply(socket: BorrowedFd<'_>) -> io::Result<i32> {
     let mut answer = [0; 4];
-    let (length, _) = receive(socket, &mut answer, &mut Vec::new())?;
+    let length = descriptors::receive(socket, &mut answer, &mut Vec::new(), RecvFlags::empty())?;
     if length < answer.len() {
-        return Err(io::Error::other("the launcher has ended"));
+        return Err(launcher_ended());
     }
     match i32::from_ne_bytes(answer) {
         number @ 0.. => Ok(number),
         error => Err(io::Error::from_raw_os_error(-error)),
-    }
-}
-
-fn receive(
-    socket: BorrowedFd<'_>,
-    message: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
-) -> io::Result<(usize, usize)> {
-    let bytes = rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE));
-    let mut space = vec![MaybeUninit::uninit(); bytes];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(message)];
-    let received = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    let before = fds.len();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = part {
-            fds.extend(rights);
-        }
-    }
-    Ok((received.bytes, fds.len() - before))
-}
-
-/// The launcher, in its process.
-struct Launcher {
-    program: OwnProgram,
-    started: Vec<i32>,
-}
-
-impl Launcher {
-    /// Serves until the server has ended. Returns never.
-    fn serve(mut self, socket: OwnedFd) -> ! {
-        leave_server(&socket);
-        let mut fds = Vec::new();
-        let mut message = vec![0; MESSAGE_BYTES_MAX];
-        loop {
-            let answer = match receive(socket.as_fd(), &mut message, &mut fds) {
-                Ok((0, _)) | Err(_) => break,
-                Ok((length, _)) => self.obey(&message[..length], &mut fds),
-            };
-            let number = answer.unwrap_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO));
-            if send(socket.as_fd(), &number.to_ne_bytes(), &[]).is_err() {
-                break;
-            }
-        }
-        // SAFETY: ends the process without destructors, which belong to the server.
-        unsafe { libc::_exit(0) }
-    }
-
-    fn obey(&mut self, message: &[u8], fds: &mut Vec<OwnedFd>) -> io::Result<i32> {
-        match message.split_first() {
-            Some((&DESCRIPTORS, _)) if fds.len() <= DESCRIPTORS_MAX => Ok(0),
-            Some((&START, order)) => {
-                let started = self.start(order, std::mem::take(fds))?;
-                self.started.push(started);
-                Ok(started)
-            }
-            Some((&KILL, process)) => {
-                let process = i32::from_ne_bytes(process.try_into().map_err(io::Error::other)?);
-                let is_own = self.started.contains(&process);
-                let pid = Pid::from_raw(process).filter(|_| is_own).ok_or(invalid())?;
-                rustix::process::kill_process(pid, Signal::KILL)?;
-                Ok(0)
-            }
-            _ => Err(invalid()),
-        }
-    }
-
-    /// Starts the program as a grandchild, which the launcher need not wait for.
-    fn start(&self, order: &[u8], fds: Vec<OwnedFd>) -> io::Result<i32> {
-        let order = ParsedOrder::parse(order).ok_or(invalid())?;
-        if order.numbers.len() != fds.len() {
-            return Err(invalid());
-        }
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // SAFETY: this process has one thread.
-        match unsafe { libc::fork() } {
-            0 => {
-                let started = self.spawn(order, &fds);
-                let failed = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
-                let number = started.unwrap_or_else(failed);
-                let _ = rustix::io::write(&writer, &number.to_ne_bytes());
-                // SAFETY: ends the process without destructors, which belong to the launcher.
-                unsafe { libc::_exit(0) }
-            }
-            -1 => Err(io::Error::last_os_error()),
-            child => {
-                drop(writer);
-                let mut answer = [0; 4];
-                let length = rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut answer));
-                let _ = rustix::io::retry_on_intr(|| {
-                    rustix::process::waitpid(Pid::from_raw(child), WaitOptions::empty())
-                });
-                match (length?, i32::from_ne_bytes(answer)) {
-                    (4, number @ 0..) => Ok(number),
-                    (4, error) => Err(io::Error::from_raw_os_error(-error)),
-                    _ => Err(io::Error::from_raw_os_error(libc::ECHILD)),
-                }
-            }
-        }
-    }
-
-    fn spawn(&self, order: ParsedOrder, fds: &[OwnedFd]) -> io::Result<i32> {
-        // Out of the way of the final numbers.
-        let moved: io::Result<Vec<OwnedFd>> = fds.iter().map(above).collect();
-        let pairs: Vec<(OwnedFd, RawFd)> = moved?.into_iter().zip(order.numbers).collect();
-        let mut command = Command::new(&self.program.path);
-        command.arg0(&self.program.name).args(&self.program.args);
-        for name in LEFT_OUT {
-            command.env_remove(name);
-        }
-        command.envs(order.variables);
-        // The ambient set belongs to this thread, and passes through `exec`.
-        let _ambient = AmbientCapabilities::raise();
-        // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-        unsafe {
-            command.pre_exec(move || {
-                for signal in IGNORED {
-                    libc::signal(signal, libc::SIG_DFL);
-                }
-                for (fd, number) in &pairs {
-                    // SAFETY: the number replaces nothing that the new program needs.
-                    if libc::dup2(fd.as_raw_fd(), *number) < 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                }
-                Ok(())
-            });
-        }
-        i32::try_from(command.spawn()?.id()).map_err(io::Error::other)
-    }
-}
-
-fn invalid() -> io::Error {
-    io::Error::from_raw_os_error(libc::EINVAL)
-}
-
-/// A copy of a descriptor with a high number, or with any if the limit is low.
-fn above(fd: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: takes and returns numbers.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, ABOVE) };
-    if copy < 0 {
-        return fd.try_clone();
-    }
-    // SAFETY: the call has just returned this descriptor, which has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
-}
-
-/// A start as ordered.
-struct ParsedOrder {
-    /// Numbers of the descriptors in the new process.
-    numbers: Vec<RawFd>,
-    variables: Vec<(OsString, OsString)>,
-}
-
-impl ParsedOrder {
-    /// Reads an order; `None` if it is malformed.
-    fn parse(order: &[u8]) -> Option<Self> {
-        let (count, mut rest) = order.split_first_chunk::<4>()?;
-        let mut numbers = Vec::new();
-        for _ in 0..u32::from_ne_bytes(*count) {
-            let (number, after) = rest.split_first_chunk::<4>()?;
-            let number = RawFd::from_ne_bytes(*number);
-            numbers.push(Some(number).filter(|number| (0..ABOVE).contains(number))?);
-            rest = after;
-        }
-        let texts = rest.split(|byte| *byte == 0).filter(|text| !text.is_empty());
-        let variables = texts.map(variable).collect::<Option<_>>()?;
-        Some(ParsedOrder { numbers, variables })
-    }
-}
-
-/// Name and value of a variable that an order may set.
-fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
-    let at = text.iter().position(|byte| *byte == b'=')?;
-    let (name, value) = (&text[..at], &text[at + 1..]);
-    let is_allowed = VARIABLES.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-    let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    is_allowed.then(|| (owned(name), owned(value)))
-}
-
-/// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its
-/// socket alone: a caller that waits for the end of the server's output must not wait for it.
-fn leave_server(socket: &OwnedFd) {
-    // SAFETY: the name ends with a zero byte and outlives the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };
-    for signal in 1..=libc::SIGSYS {
-        let action = if IGNORED.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: neither action runs code of ours.
-        unsafe { libc::signal(signal, action) };
-    }
-    if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
-        for number in 0..=2 {
-            // SAFETY: the standard streams have no other owner that closes them.
-            unsafe { libc::dup2(nowhere.as_raw_fd(), number) };
-        }
-    }
-    let own = socket.as_raw_fd();
-    let ranges = [(3, own.saturating_sub(1)), (own + 1, RawFd::MAX)];
-    for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
-        // SAFETY: the server's owners of these descriptors do not exist in this process.
-        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        if closed != 0 {
-            close_each(first, last.min(ABOVE * 4));
-        }
-    }
-}
-
-/// Closes descriptors on kernels before 5.9.
-fn close_each(first: RawFd, last: RawFd) {
-    for number in first..=last {
-        // SAFETY: as for the range.
-        unsafe { libc::close(number) };
     }
 }

@@ -21,9 +21,9 @@ const DIRECTORY: &str = "LIGHTY_TEST_SANDBOX";
 const FORM: &str = "LIGHTY_TEST_SANDBOX_FORM";
 
 /// A process in a sandbox that permits to read `inside` and to write `inside/up`.
-struct Attacker {
-    dir: PathBuf,
-    coverage: Coverage,
+pub(super) struct Attacker {
+    pub(super) dir: PathBuf,
+    pub(super) coverage: Coverage,
     engine: EngineChoice,
     /// Port that it may connect to and listen on.
     port: u16,
@@ -31,11 +31,16 @@ struct Attacker {
 
 /// Runs a test of this module again, in a process of its own and in each form.
 fn attack_as(test: &str, prepare: impl Fn(&Path)) {
+    attack_in("sandbox::tests", test, prepare);
+}
+
+/// The same for a test of another module.
+pub(super) fn attack_in(module: &str, test: &str, prepare: impl Fn(&Path)) {
     for form in ["process ring", "process threads", "serving ring", "serving threads"] {
         let dir = tempfile::tempdir().expect("a directory");
         prepare(dir.path());
         let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", &format!("sandbox::tests::{test}"), "--nocapture"])
+            .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
             .env(DIRECTORY, dir.path())
             .env(FORM, form)
             .output()
@@ -46,7 +51,7 @@ fn attack_as(test: &str, prepare: impl Fn(&Path)) {
 }
 
 /// The attacker, in the process that is one.
-fn attacker() -> Option<Attacker> {
+pub(super) fn attacker() -> Option<Attacker> {
     let dir = std::env::var_os(DIRECTORY).map(PathBuf::from)?;
     let form = std::env::var(FORM).expect("a form");
     let coverage = match form.starts_with("process") {
@@ -63,13 +68,17 @@ fn attacker() -> Option<Attacker> {
 
 impl Attacker {
     /// Enters the sandbox, and runs an attack on a thread that serves.
-    fn run<T: Send + 'static>(self, attack: impl FnOnce(Attacker) -> T + Send + 'static) -> T {
+    pub(super) fn run<T: Send + 'static>(
+        self,
+        attack: impl FnOnce(Attacker) -> T + Send + 'static,
+    ) -> T {
         let mut rules = SandboxRules::none();
         let inside = self.dir.join("inside").canonicalize().expect("a directory");
         rules.add(&inside, Access::READ);
         rules.add(&inside.join("up"), Access::ALL);
         // The thread pool reads the limits of the process.
         rules.add(Path::new("/proc"), Access::READ);
+        rules.add(Path::new("/dev/null"), Access::READ.and(Access::WRITE));
         rules.connect.add(self.port);
         rules.bind.add(self.port);
         let plan = SandboxPlan {
@@ -91,7 +100,7 @@ impl Attacker {
     }
 }
 
-fn populate(dir: &Path) {
+pub(super) fn populate(dir: &Path) {
     for name in ["inside/up", "outside"] {
         std::fs::create_dir_all(dir.join(name)).expect("directories");
     }
@@ -380,7 +389,7 @@ fn launcher_starts_this_program_and_nothing_else() {
         assert_eq!(launched.unwrap_err().kind(), io::ErrorKind::NotFound);
         return;
     }
-    launcher::begin().expect("a process");
+    launcher::begin(launcher::LaunchPlan::default()).expect("a process");
     attacker.run(move |_| {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let variables = vec![(STAGE.to_owned(), "1".to_owned())];

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::connect::resolve::ResolveOptions;
+use lighty_io::process::program::Program;
 
 use crate::route::directives;
 use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
+use crate::upstream::protocol::Protocol;
 use crate::upstream::spec::UpstreamSpec;
 
 /// An upstream, and its place in the configuration.
@@ -36,6 +38,17 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
                 found.push(Configured { spec: Arc::clone(spec), place });
             }
         }
+    }
+    found
+}
+
+/// Returns the programs of all backends that the server starts.
+pub fn programs(config: &Config<Settings>) -> Vec<Program> {
+    let mut found = Vec::new();
+    for Configured { spec, .. } in upstreams(config) {
+        let is_fastcgi = matches!(spec.protocol, Protocol::Fastcgi { .. });
+        let spawned = spec.backends.iter().filter_map(|backend| backend.spawn.as_ref());
+        found.extend(spawned.map(|spawn| spawn.program(is_fastcgi)));
     }
     found
 }

@@ -3,9 +3,11 @@
 //! Both spellings (`proxy-core.*` of 1.5 and `*.server` of 1.4) become specs. Equal specs share one
 //! upstream at run time, whichever conditions they come from.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lighty_io::process::program::Program;
 use lighty_io::tls::ClientOptions;
 
 pub use crate::upstream::balance::{Algorithm, BalancerOptions, BalancerSpec, HashKey};
@@ -100,6 +102,31 @@ pub struct SpawnSpec {
     pub kill_signal: i32,
     /// Backlog of the sockets that the processes accept from.
     pub listen_backlog: i32,
+}
+
+impl SpawnSpec {
+    /// The program with its arguments and environment, without input and output.
+    pub fn program(&self, is_fastcgi: bool) -> Program {
+        let mut command = self.command.iter();
+        let path = command.next().map_or("", |path| path);
+        let mut program = Program::new(path);
+        program.args = command.map(|argument| argument.as_ref().into()).collect();
+        match &self.copy_environment {
+            Some(names) => program.copy_environment(names.iter().map(|name| name.as_ref())),
+            None => program.copy_whole_environment(),
+        }
+        let own = self
+            .environment
+            .iter()
+            .map(|(name, value)| (OsString::from(name.as_ref()), OsString::from(value.as_ref())));
+        program.environment.extend(own);
+        // The number of processes, not PHP, decides about concurrent requests, as in 1.4.
+        let says = |name: &str| program.environment.iter().any(|(known, _)| known == name);
+        if is_fastcgi && !says("PHP_FCGI_CHILDREN") {
+            program.environment.push(("PHP_FCGI_CHILDREN".into(), "1".into()));
+        }
+        program
+    }
 }
 
 /// Connections per address.

@@ -15,7 +15,7 @@ use lighty_proxy::upstream::spec::BackendAddress;
 
 use super::SandboxContext;
 use super::places::{absolute, existing, is_of_system, is_shared, known_part, resolved};
-use super::{links, system};
+use super::{links, programs, system};
 use crate::modules;
 
 /// A right that a directive needs.
@@ -33,7 +33,7 @@ pub(super) struct Derived {
     pub rules: SandboxRules,
     /// Rights at the paths that the configuration names, before they were widened.
     pub needed: Vec<NeededRight>,
-    /// The first directive that lets programs run.
+    /// The first directive that lets programs run which are not known before.
     pub programs: Option<String>,
 }
 
@@ -185,7 +185,9 @@ impl Deriver {
     }
 
     fn program(&mut self, name: &str) {
-        self.programs.get_or_insert_with(|| name.to_owned());
+        if programs::are_unknown(name) {
+            self.programs.get_or_insert_with(|| name.to_owned());
+        }
     }
 
     /// Permits to read everything, because the paths are not known.
@@ -425,24 +427,16 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_noticed() {
-        for (text, name) in [
-            ("cgi.assign = ( \".cgi\" => \"\" )", "cgi.assign"),
-            ("ssi.exec = \"enable\"", "ssi.exec"),
-            ("accesslog.filename = \"|/bin/cat\"", "accesslog.filename"),
-            ("server.errorlog = \"|/bin/cat\"", "server.errorlog"),
-            (
-                "fastcgi.server = ( \".php\" => (( \"bin-path\" => \"/bin/cat\", \
-                 \"socket\" => \"/tmp/x\" )) )",
-                "fastcgi.server",
-            ),
-        ] {
-            assert_eq!(rules(text).programs.as_deref(), Some(name), "{text}");
+    fn unknown_commands_are_noticed() {
+        for name in ["ssi.exec", "magnet.unsafe"] {
+            let text = format!("{name} = \"enable\"");
+            assert_eq!(rules(&text).programs.as_deref(), Some(name));
         }
         for text in [
             "ssi.exec = \"disable\"",
+            "cgi.assign = ( \".cgi\" => \"\" )",
+            "server.errorlog = \"|/bin/cat\"",
             "fastcgi.server = ( \".php\" => (( \"socket\" => \"/tmp/x\" )) )",
-            "accesslog.filename = \"/tmp/x/access.log\"",
         ] {
             assert_eq!(rules(text).programs, None, "{text}");
         }

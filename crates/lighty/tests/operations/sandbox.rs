@@ -1,6 +1,8 @@
 //! The sandbox of the server, as operators and clients see it. Attacks from inside are tested in
 //! `lighty-io/src/sandbox/tests.rs`.
 
+mod programs;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -182,17 +184,21 @@ fn control_socket_is_removed_from_its_path() {
 }
 
 #[test]
-fn programs_run_and_the_layers_report_it() {
+fn unknown_commands_run_and_the_layers_report_it() {
     for engine in ENGINES {
         let setup = site()
             .config(&format!("server.io-engine = \"{engine}\""))
             .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+            .config("ssi.extension = ( \".shtml\" )\nssi.exec = \"enable\"")
             .config("accesslog.filename = \"|cat > @DIR@/piped.log\"")
-            .file("a.sh", "printf 'Content-Type: text/plain\\n\\n'; head -1 /proc/self/status\n");
+            .file("a.sh", "printf 'Content-Type: text/plain\\n\\n'; head -1 /proc/self/status\n")
+            .file("a.shtml", "<!--#exec cmd=\"head -1 /proc/self/status\" -->");
         let server = setup.start();
-        assert!(server.get("/a.sh").text().starts_with("Name:"), "{}", server.log());
+        for path in ["/a.sh", "/a.shtml"] {
+            assert!(server.get(path).text().starts_with("Name:"), "{path}: {}", server.log());
+        }
         let (state, why) = layer(&server, "landlock");
-        assert!(state == "partly" && why.contains("programs are started"), "{state}: {why}");
+        assert!(state == "partly" && why.contains("programs are started (ssi.exec)"), "{why}");
         let piped = server.directory().join("piped.log");
         let has_line = || fs::read_to_string(&piped).is_ok_and(|text| text.contains("/a.sh"));
         assert!(wait_until(PATIENCE, has_line), "{}", server.log());
@@ -244,10 +250,10 @@ fn required_sandbox_covers_the_process_or_the_server_does_not_start() {
     let required = || site().config("server.sandbox := \"required\"");
     let server = required().start();
     assert_eq!(server.get("/a").status, 200);
-    let setup = required().config("cgi.assign = ( \".sh\" => \"/bin/sh\" )");
+    let setup = required().config("ssi.exec = \"enable\"");
     let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
     assert!(code == 1 && err.contains("server.sandbox = \"required\""), "{code}: {err}");
-    assert!(err.contains("cgi.assign"), "{err}");
+    assert!(err.contains("ssi.exec"), "{err}");
 }
 
 #[test]

@@ -79,9 +79,21 @@ fn program(keys: &str) -> Setup {
     ))
 }
 
+/// Children of a server and of its launcher (`server.sandbox`).
+fn children(server: u32) -> BTreeSet<u32> {
+    let is_launcher = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name == "lighty-launcher\n")
+    };
+    let (launchers, mut programs): (BTreeSet<_>, BTreeSet<_>) =
+        direct_children(server).into_iter().partition(is_launcher);
+    programs.extend(launchers.into_iter().flat_map(direct_children));
+    programs
+}
+
 /// Children of a process, found by the parent of each process: the kernel lists children by thread,
 /// and a child moves on when its thread ends.
-fn children(pid: u32) -> BTreeSet<u32> {
+fn direct_children(pid: u32) -> BTreeSet<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|number| parent_of(*number) == Some(pid)).collect()

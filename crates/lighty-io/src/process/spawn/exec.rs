@@ -1,39 +1,46 @@
-//! Between `fork` and `exec`.
+//! Starts programs on threads of their own.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use super::Program;
 use super::starters::Starters;
-use super::{ChildInput, ChildOutput, Program};
-use crate::process::privileges::Identity;
+use crate::process::execution;
+use crate::sandbox::launcher::{self, LaunchedProcess, LaunchedProgram};
 use crate::threads::panics;
 
 /// A started program. Until it is claimed, dropping it kills the program.
 pub(super) struct Started {
-    pid: Option<Pid>,
+    process: Option<StartedProcess>,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
 }
 
+/// The process of a started program.
+pub(super) enum StartedProcess {
+    /// A child of this process.
+    Own(Pid),
+    /// A child of the sandbox's launcher.
+    Launched(LaunchedProcess),
+}
+
 impl Started {
-    /// Its process id; the caller must wait for its end.
-    pub(super) fn claim(&mut self) -> io::Result<Pid> {
-        self.pid.take().ok_or_else(|| io::Error::other("a process without a number"))
+    /// Its process; the caller must wait for its end.
+    pub(super) fn claim(&mut self) -> io::Result<StartedProcess> {
+        self.process.take().ok_or_else(|| io::Error::other("a process without a number"))
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if let Some(unwanted) = self.pid.take() {
-            super::abandon(unwanted);
+        match self.process.take() {
+            Some(StartedProcess::Own(pid)) => super::abandon(pid),
+            Some(StartedProcess::Launched(process)) => process.abandon(),
+            None => {}
         }
     }
 }
@@ -54,112 +61,17 @@ fn start_caught(program: Program) -> io::Result<Started> {
 
 fn start_now(program: Program) -> io::Result<Started> {
     panics::point("starter");
-    let mut command = Command::new(&program.path);
-    command.args(&program.args).env_clear().envs(program.environment).process_group(0);
-    if let Some(dir) = &program.working_dir {
-        command.current_dir(dir);
+    if launcher::is_there() {
+        let LaunchedProgram { process, stdin, stdout, stderr } = launcher::start(program)?;
+        let process = Some(StartedProcess::Launched(process));
+        return Ok(Started { process, stdin, stdout, stderr });
     }
-    command.stdin(match program.stdin {
-        ChildInput::Null => nothing()?,
-        ChildInput::Pipe => Stdio::piped(),
-        ChildInput::Fd(fd) => fd.into(),
-    });
-    command.stdout(output(program.stdout)).stderr(output(program.stderr));
-    let become_it = program.identity.as_ref().map(Credentials::of).transpose()?;
-    let parent = rustix::process::getpid();
-    // SAFETY: between fork and exec only system calls are made: nothing is allocated, no lock is
-    // taken, and the memory that is read was allocated before the fork.
-    unsafe {
-        command.pre_exec(move || {
-            if let Some(credentials) = &become_it {
-                credentials.assume()?;
-            }
-            close_the_rest();
-            die_with(parent)
-        });
-    }
-    let mut child = command.spawn()?;
+    let mut child = execution::command(program, rustix::process::getpid())?.spawn()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     Ok(Started {
-        pid: i32::try_from(child.id()).ok().and_then(Pid::from_raw),
+        process: pid.map(StartedProcess::Own),
         stdin: child.stdin.take().map(OwnedFd::from),
         stdout: child.stdout.take().map(OwnedFd::from),
         stderr: child.stderr.take().map(OwnedFd::from),
     })
-}
-
-/// Empty standard input. Without `/dev/null` (a bare chroot), a pipe without a writer.
-fn nothing() -> io::Result<Stdio> {
-    match File::open("/dev/null") {
-        Ok(null) => Ok(null.into()),
-        Err(_) => Ok(pipe_with(PipeFlags::CLOEXEC)?.0.into()),
-    }
-}
-
-fn output(output: ChildOutput) -> Stdio {
-    match output {
-        ChildOutput::Null => Stdio::null(),
-        ChildOutput::Pipe => Stdio::piped(),
-        ChildOutput::Fd(fd) => fd.into(),
-    }
-}
-
-/// Identity of the child, looked up before the fork.
-struct Credentials {
-    uid: Option<u32>,
-    gid: Option<u32>,
-    groups: Vec<libc::gid_t>,
-}
-
-impl Credentials {
-    fn of(identity: &Identity) -> io::Result<Credentials> {
-        let uid = identity.user.as_ref().map(|user| user.uid);
-        Ok(Credentials {
-            uid,
-            gid: identity.gid,
-            groups: crate::process::privileges::groups_of(identity)?,
-        })
-    }
-
-    /// Sets supplementary groups, group and user, in this order: each step needs privileges that
-    /// the next one drops.
-    fn assume(&self) -> io::Result<()> {
-        if self.gid.is_some() && crate::process::privileges::is_root() {
-            let groups = &self.groups;
-            // SAFETY: the array has this many groups and outlives the call.
-            check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
-        }
-        if let Some(gid) = self.gid {
-            // SAFETY: takes a number, touches no memory of ours.
-            check(unsafe { libc::setgid(gid) })?;
-        }
-        if let Some(uid) = self.uid {
-            // SAFETY: takes a number, touches no memory of ours.
-            check(unsafe { libc::setuid(uid) })?;
-        }
-        Ok(())
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Marks all descriptors but the given three to be closed by exec. The server's own are marked
-/// anyway; others, opened by libraries in this process, may not be.
-fn close_the_rest() {
-    // Fails before Linux 5.11; then only the marks of the server's own descriptors apply. SAFETY:
-    // marks descriptors from 3 on, touches no memory.
-    let _ = unsafe {
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
-}
-
-/// Uses TERM, so that a backend's master may end its workers.
-fn die_with(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
-    // The parent may have died before this was set.
-    if rustix::process::getppid() == Some(parent) {
-        return Ok(());
-    }
-    Err(io::Error::from_raw_os_error(libc::ESRCH))
 }

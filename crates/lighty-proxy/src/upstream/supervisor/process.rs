@@ -157,24 +157,7 @@ pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
 }
 
 fn program(group: &Group) -> std::io::Result<Program> {
-    let spawn = &group.spawn;
-    let mut command = spawn.command.iter();
-    let path = command.next().map_or("", |path| path);
-    let mut program = Program::new(path);
-    program.args = command.map(|word| word.as_ref().into()).collect();
-    match &spawn.copy_environment {
-        Some(names) => program.copy_environment(names.iter().map(|name| name.as_ref())),
-        None => program.copy_whole_environment(),
-    }
-    let own = spawn.environment.iter().map(|(name, value)| {
-        (std::ffi::OsString::from(name.as_ref()), std::ffi::OsString::from(value.as_ref()))
-    });
-    program.environment.extend(own);
-    // The number of processes, not PHP, decides about concurrent requests, as in 1.4.
-    let says = |name: &str| program.environment.iter().any(|(known, _)| known == name);
-    if group.is_fastcgi && !says("PHP_FCGI_CHILDREN") {
-        program.environment.push(("PHP_FCGI_CHILDREN".into(), "1".into()));
-    }
+    let mut program = group.spawn.program(group.is_fastcgi);
     program.stdin = ChildInput::Fd(group.socket.duplicate()?);
     program.stderr = ChildOutput::Pipe;
     Ok(program)

@@ -1,5 +1,7 @@
-//! Units of systemd: their syntax and how exposed they leave a service.
+//! Units of systemd: their syntax, how exposed they leave a service, and that the sandbox of the
+//! server works within their restrictions. `packaging/check.sh boot` starts them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,6 +80,77 @@ fn exposure_of_units_stays_within_its_limits() {
         (SERVICE, Some("keys"), 15),
     ] {
         check_exposure(&analyze, unit, drop_in, limit);
+    }
+}
+
+/// System calls of a set, such as `@resources`, or the call of this name.
+fn calls_of(analyze: &Path, name: &str) -> BTreeSet<String> {
+    if !name.starts_with('@') {
+        return BTreeSet::from([name.to_owned()]);
+    }
+    let list = run(Command::new(analyze).args(["syscall-filter", "--no-pager", name]));
+    let names = list.lines().skip(1).map(str::trim);
+    let names = names.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    names.flat_map(|name| calls_of(analyze, name)).collect()
+}
+
+/// System calls that the settings of a unit permit: the first list permits, each further one adds,
+/// or removes after a `~`.
+fn permitted_calls(analyze: &Path, settings: &str) -> BTreeSet<String> {
+    let mut permitted = BTreeSet::new();
+    for list in settings.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let (removes, list) = match list.strip_prefix('~') {
+            Some(list) => (true, list),
+            None => (false, list),
+        };
+        for name in list.split(' ') {
+            let calls = calls_of(analyze, name);
+            match removes {
+                true => permitted.retain(|call| !calls.contains(call)),
+                false => permitted.extend(calls),
+            }
+        }
+    }
+    permitted
+}
+
+/// Calls by which the sandbox restricts the server, and starts the next process of an upgrade from
+/// outside. capset(2) is none: the unit grants nothing that the server would drop.
+const SANDBOX_CALLS: &[&str] = &[
+    "capget",
+    "clone",
+    "clone3",
+    "close_range",
+    "execve",
+    "io_uring_enter",
+    "io_uring_register",
+    "io_uring_setup",
+    "landlock_add_rule",
+    "landlock_create_ruleset",
+    "landlock_restrict_self",
+    "prctl",
+    "recvmsg",
+    "seccomp",
+    "sendmsg",
+    "socketpair",
+    "wait4",
+];
+
+#[test]
+fn system_calls_of_the_sandbox_are_permitted() {
+    let Some(analyze) = systemd_analyze() else { return };
+    for drop_in in ["", "sockets", "static", "home", "jit", "keys"] {
+        let mut settings = text(SERVICE);
+        if !drop_in.is_empty() {
+            settings.push_str(&text(&format!("drop-ins/{drop_in}")));
+        }
+        let permitted = permitted_calls(&analyze, &settings);
+        for call in SANDBOX_CALLS {
+            assert!(permitted.contains(*call), "{SERVICE} {drop_in}: {call} is not permitted");
+        }
+        for call in ["capset", "mount", "setuid", "reboot", "ptrace"] {
+            assert!(!permitted.contains(call), "{SERVICE} {drop_in}: {call} is permitted");
+        }
     }
 }
 

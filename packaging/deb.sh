@@ -69,6 +69,7 @@ lighty ($version) unstable; urgency=medium
 END
 mkdir -p "$root/usr/share/lintian/overrides"
 sed "s/@PACKAGE@/$package/" "$from/lintian-overrides" >"$root/usr/share/lintian/overrides/$package"
+install -D -m 755 "$from/needrestart" "$root/etc/needrestart/restart.d/lighty.service"
 
 control=$root/DEBIAN
 mkdir -p "$control"

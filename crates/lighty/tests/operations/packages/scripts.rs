@@ -43,10 +43,16 @@ impl Machine {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a program");
     }
 
-    /// Runs the script. Returns the calls of programs.
+    /// Runs the script after an upgrade of the package. Returns the calls of programs.
     fn after_upgrade(&self) -> String {
+        self.called(&[])
+    }
+
+    /// Runs the script with arguments. Returns the calls of programs.
+    fn called(&self, arguments: &[&str]) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         run(Command::new(packaging("after-upgrade"))
+            .args(arguments)
             .env("PATH", format!("{}:{path}", self.directory.display()))
             .env("LIGHTY_AFTER_UPGRADE_BINARY", self.directory.join("lighty"))
             .env("LIGHTY_AFTER_UPGRADE_RUN", self.run()));
@@ -55,8 +61,8 @@ impl Machine {
     }
 }
 
-const LIST: &str =
-    "systemctl list-units --plain --no-legend --state=active lighty.service lighty@*.service\n";
+const LIST: &str = "systemctl list-units --plain --no-legend --state=active,reloading \
+                    lighty.service lighty@*.service\n";
 const BOTH: &str =
     "lighty.service loaded active running\nlighty@blog.service loaded active running\n";
 
@@ -109,9 +115,18 @@ fn server_without_systemd_is_upgraded_by_its_socket() {
     assert_eq!(machine.after_upgrade(), "lighty ctl upgrade --pid-file /run/lighty/lighty.pid\n");
 }
 
+/// needrestart has a script for each service.
+#[test]
+fn only_the_named_service_is_upgraded() {
+    let machine = Machine::new("named", "lighty.service loaded active running\n", 0, 0);
+    let want = "systemctl list-units --plain --no-legend --state=active,reloading lighty.service\n\
+                lighty ctl upgrade --pid-file /run/lighty/lighty.pid\n";
+    assert_eq!(machine.called(&["lighty.service"]), want);
+}
+
 fn scripts() -> Vec<PathBuf> {
-    let names = ["after-upgrade", "deb.sh", "root.sh", "rpm.sh", "build-stage.sh"];
-    let debian = ["debian/postinst", "debian/postrm", "debian/prerm"];
+    let names = ["after-upgrade", "boot.sh", "deb.sh", "root.sh", "rpm.sh", "build-stage.sh"];
+    let debian = ["debian/needrestart", "debian/postinst", "debian/postrm", "debian/prerm"];
     names.iter().chain(&debian).map(|name| packaging(name)).collect()
 }
 

@@ -10,6 +10,7 @@
 //! of each request.
 
 mod access_exporter;
+mod batch;
 mod delivery;
 mod exporter;
 mod otlp;

@@ -11,8 +11,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, sync_channel};
 
 use lighty_core::log::Log;
 
+use super::batch::{count_taken, next_batch};
 use super::delivery::{Delivery, Destination, ExportCounts};
-use super::exporter::{Exporters, count_taken, next_batch};
 use super::otlp_access;
 use super::settings::TelemetryOptions;
 use super::span_record::SpanRecord;
@@ -27,22 +27,24 @@ pub(super) struct AccessExporter {
 }
 
 impl AccessExporter {
-    /// Starts the thread.
-    pub(super) fn start(options: TelemetryOptions, exporters: &Exporters, log: &Log) -> Self {
+    /// Creates a handle, and the work of its thread.
+    pub(super) fn new(
+        options: TelemetryOptions,
+        counts: &Arc<ExportCounts>,
+        log: &Log,
+    ) -> (Self, impl FnOnce() + Send + use<>) {
         let (queue, records) = sync_channel(options.queue_length);
         let (alive, ended) = mpsc::channel();
-        let counts = Arc::clone(exporters.counts());
         let destination = Destination {
             url: Arc::clone(&options.url),
             fields: Arc::clone(&options.fields),
             directive: "tracing.access-logs-collector",
         };
-        let mut delivery = Delivery::new(destination, &counts, log, ended);
-        let (service, sent) = (Arc::clone(&options.service), Arc::clone(&counts));
-        exporters.start("access log records", log, move || {
-            send(&records, &service, &mut delivery, &sent);
-        });
-        Self { options, queue, counts, _alive: alive }
+        let mut delivery = Delivery::new(destination, counts, log, ended);
+        let (service, counts) = (Arc::clone(&options.service), Arc::clone(counts));
+        let sent = Arc::clone(&counts);
+        let work = move || send(&records, &service, &mut delivery, &sent);
+        (Self { options, queue, counts, _alive: alive }, work)
     }
 
     /// Queues the record; drops and counts it if the queue is full.

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{self, Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,17 +18,11 @@ use lighty_io::clock::deadline::Deadline;
 use lighty_io::threads;
 
 use super::access_exporter::AccessExporter;
+use super::batch::{count_taken, next_batch};
 use super::delivery::{Delivery, Destination, ExportCounts};
 use super::otlp;
-use super::partial_success::PartialSuccess;
 use super::settings::{CollectorOptions, TelemetryOptions};
 use super::span_record::SpanRecord;
-
-/// Records per request to the collector.
-const BATCH_LENGTH: usize = 256;
-
-/// Maximum time for which a record waits for others.
-const BATCH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A worker's handle to the thread.
 pub(super) struct Exporter {
@@ -110,7 +104,9 @@ impl Exporters {
         if let Some(exporter) = found.find(|exporter| exporter.options == options) {
             return exporter;
         }
-        let exporter = Arc::new(AccessExporter::start(options, self, log));
+        let (exporter, work) = AccessExporter::new(options, self.counts(), log);
+        self.start("access log records", log, work);
+        let exporter = Arc::new(exporter);
         known.push(Arc::downgrade(&exporter));
         exporter
     }
@@ -207,34 +203,4 @@ impl Sender {
             None => drop(self.counts.dropped.fetch_add(count, Ordering::Relaxed)),
         }
     }
-}
-
-/// Waits for records, and for more of them for a moment. `None` once there is no sender any more.
-pub(super) fn next_batch<T>(records: &Receiver<T>, delivery: &mut Delivery) -> Option<Vec<T>> {
-    let mut batch = vec![records.recv().ok()?];
-    let deadline = Deadline::after(BATCH_PATIENCE);
-    while batch.len() < BATCH_LENGTH {
-        match records.recv_timeout(deadline.left()) {
-            Ok(record) => batch.push(record),
-            Err(RecvTimeoutError::Timeout) => break,
-            Err(RecvTimeoutError::Disconnected) => {
-                delivery.end();
-                break;
-            }
-        }
-    }
-    Some(batch)
-}
-
-/// Returns the number of items that the collector has taken of `count`; logs its reason for
-/// rejecting others.
-pub(super) fn count_taken(count: u64, items: &str, answer: &[u8], delivery: &mut Delivery) -> u64 {
-    let partial = PartialSuccess::of(answer);
-    let rejected = partial.rejected.min(count);
-    if rejected > 0 {
-        delivery.warn(&format!("it rejects {rejected} of {count} {items}: {}", partial.message));
-    } else if !partial.message.is_empty() {
-        delivery.warn(&format!("it warns: {}", partial.message));
-    }
-    count - rejected
 }

@@ -13,8 +13,9 @@ use lighty_core::Settings;
 use lighty_core::log::Log;
 use lighty_core::log::tap::{LogRecord, LogTap};
 
+use super::batch::{count_taken, next_batch};
 use super::delivery::{Delivery, Destination, ExportCounts};
-use super::exporter::{Exporters, count_taken, next_batch};
+use super::exporter::Exporters;
 use super::otlp_logs;
 use super::partial_success::PartialSuccess;
 use super::settings::{TelemetryOptions, TracingSettings};

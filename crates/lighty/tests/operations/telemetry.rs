@@ -182,7 +182,7 @@ fn finished_requests_are_sent_as_log_records() {
 #[test]
 fn collector_of_access_logs_that_fails_changes_nothing_for_clients() {
     let (refusing, _) = collector("/v1/logs", "400 Bad Request");
-    let slow = Backend::start(|peer| drop(peer.hang()));
+    let slow = Backend::start(|peer| _ = peer.hang());
     let dead = Port::reserve();
     let addresses = [refusing.name(), slow.name(), dead.address().to_string()];
     for (address, is_refused) in addresses.iter().zip([true, false, false]) {

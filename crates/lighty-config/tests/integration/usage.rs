@@ -23,12 +23,12 @@ fn table_of_one_row_gives_a_typed_setting() {
 fn directive_is_set_by_any_block_and_by_no_other_name() {
     let row =
         |name| Directive::int(name, 0..=9, |s: &mut UsageSettings, v| s.port += u16::from(v > 0));
-    let table = Table::new().row(row("outside")).row(row("inside")).row(row("nowhere"));
+    let table = Table::new().row(row("x.outside")).row(row("x.inside")).row(row("x.nowhere"));
     let text =
-        b"outside = 1\n$HTTP[\"host\"] == \"a\" {\n$HTTP[\"url\"] == \"/\" { inside = 2 }\n}\n";
+        b"x.outside = 1\n$HTTP[\"host\"] == \"a\" {\n$HTTP[\"url\"] == \"/\" { x.inside = 2 }\n}\n";
     let main = Main::Text { name: "example", text };
     let (config, ..) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
     let config = config.unwrap();
-    let set = ["outside", "inside", "nowhere", "variable"].map(|name| config.is_set(name));
+    let set = ["x.outside", "x.inside", "x.nowhere", "variable"].map(|name| config.is_set(name));
     assert_eq!(set, [true, true, false, false]);
 }

@@ -93,7 +93,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
     }
-    for path in server.sandbox_paths.iter() {
+    for path in server.sandbox.paths.iter() {
         let path = path.strip_suffix(":rw").unwrap_or(path);
         if let Err(error) = std::fs::metadata(format!("{chroot}{path}")) {
             let text = format!("server.sandbox-paths = \"{path}\": {error}: it gets no rule");

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub struct FsLoader;
 impl Loader for FsLoader {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         refuse_fifo(path)?;
-        read_limited(File::open(path)?)
+        let explain = EXPLANATION.get().copied().unwrap_or(|_, error| error);
+        read_limited(File::open(path).map_err(|error| explain(path, error))?)
     }
 
     fn glob(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
@@ -88,6 +89,9 @@ impl Running {
     /// Starts a command. Holds the lock meanwhile, so that a stopping process finds every command
     /// that has started.
     fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+        if let Some(reason) = REFUSAL.get() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, *reason));
+        }
         HAS_RUN.store(true, Ordering::Relaxed);
         let mut groups = groups();
         let Some(groups) = groups.as_mut() else {
@@ -106,6 +110,23 @@ impl Drop for Running {
             groups.retain(|group| *group != self.0);
         }
     }
+}
+
+/// Adds the cause to the error of opening a file.
+static EXPLANATION: OnceLock<fn(&Path, io::Error) -> io::Error> = OnceLock::new();
+
+/// Has errors of opening files explained. For a process whose sandbox refuses files that its user
+/// may read.
+pub fn explain_errors(explain: fn(&Path, io::Error) -> io::Error) {
+    let _ = EXPLANATION.set(explain);
+}
+
+/// Reason why this process starts no commands any more.
+static REFUSAL: OnceLock<&str> = OnceLock::new();
+
+/// Refuses all commands of `include_shell` from now on, for a reason that the diagnostics give.
+pub fn refuse_commands(reason: &'static str) {
+    let _ = REFUSAL.set(reason);
 }
 
 /// True once a command was started.

@@ -69,7 +69,7 @@ pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionOutcome, ConditionReport, DirectiveReport, Explanation, Judgement};
 pub use field::{Facts, Field};
 pub use fmt::format;
-pub use fs_loader::{FsLoader, end_commands, has_run_commands};
+pub use fs_loader::{FsLoader, end_commands, explain_errors, has_run_commands, refuse_commands};
 pub use load::{Main, load};
 pub use loader::{Loader, MemoryLoader};
 pub use need::{Need, NeedKind};

@@ -11,6 +11,8 @@ pub enum NeedKind {
     Served,
     /// A file that is read again while the server runs, and may be replaced.
     Read,
+    /// The same, if the path is absolute; another one is beneath a served directory.
+    ReadAbsolute,
     /// The beginning of the paths of files that are read.
     ReadPrefix,
     /// A directory whose files are read.
@@ -27,12 +29,16 @@ pub enum NeedKind {
     Program,
     /// A program if the text begins with `/`, otherwise an address.
     ProgramOrAddress,
+    /// The URL of a service that the server connects to.
+    Url,
     /// Addresses beyond the backends.
     Addresses,
     /// Home directories of users.
     Homes,
     /// A switch that makes served files and directories writable.
     WritesServed,
+    /// A switch that lets served files be removed.
+    RemovesServed,
     /// Nothing while the server runs: the path is used at the start, or belongs to a backend.
     Nothing,
 }
@@ -58,7 +64,8 @@ impl Need {
     pub fn arises(&self, value: &Value) -> bool {
         match value.as_bool().filter(|_| self.key.is_empty()) {
             Some(is_on) => is_on,
-            None => !self.texts(value).is_empty(),
+            // Beneath a key, a switch is a text.
+            None => self.texts(value).iter().any(|text| *text != "disable"),
         }
     }
 }
@@ -104,5 +111,9 @@ mod tests {
         let arises = |source: &str| need.arises(&parse_value(source).expect("a value"));
         assert!(arises("\"enable\"") && !arises("\"disable\""));
         assert!(arises("( \".cgi\" => \"\" )") && !arises("()"));
+        let need = Need { key: "x-sendfile", kind: NeedKind::RemovesServed };
+        let arises = |source: &str| need.arises(&parse_value(source).expect("a value"));
+        assert!(arises("( \"/\" => (( \"x-sendfile\" => \"enable\" )) )"));
+        assert!(!arises("( \"/\" => (( \"x-sendfile\" => \"disable\" )) )"));
     }
 }

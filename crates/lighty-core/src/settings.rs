@@ -14,6 +14,7 @@ pub mod tunnel_reload;
 
 use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -201,10 +202,8 @@ pub struct ServerSettings {
     pub groupname: Option<Arc<str>>,
     /// `server.pid-file`: the file for the process id.
     pub pid_file: Option<Arc<str>>,
-    /// `server.sandbox`: the rights that the process gives up.
-    pub sandbox: SandboxMode,
-    /// `server.sandbox-paths`: further paths that stay accessible, some with `:rw` behind them.
-    pub sandbox_paths: lighty_config::Strings,
+    /// `server.sandbox` and `server.sandbox-*`.
+    pub sandbox: SandboxSettings,
     /// `server.control-socket`: `None`: beside the pid file; empty: none.
     pub control_socket: Option<Arc<str>>,
     /// `server.state-dir`: the directory for state that outlives the process.
@@ -322,8 +321,7 @@ impl Default for ServerSettings {
             username: None,
             groupname: None,
             pid_file: None,
-            sandbox: SandboxMode::Off,
-            sandbox_paths: Arc::from([]),
+            sandbox: SandboxSettings::default(),
             control_socket: None,
             state_dir: None,
             control_readers: Arc::from([]),
@@ -365,6 +363,17 @@ impl Default for ServerSettings {
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),
         }
     }
+}
+
+/// The sandbox.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxSettings {
+    /// `server.sandbox`: its use.
+    pub mode: SandboxMode,
+    /// `server.sandbox-paths`: further paths that stay accessible, some with `:rw` behind them.
+    pub paths: lighty_config::Strings,
+    /// `server.sandbox-ports`: further TCP ports to connect to.
+    pub ports: Arc<[RangeInclusive<u16>]>,
 }
 
 /// Use of the sandbox.

@@ -12,13 +12,14 @@ pub use target::Target;
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
+use crate::sandbox::{self, launcher};
 use crate::simulated;
 use crate::transport::Stream;
 
@@ -74,11 +75,27 @@ async fn connect_tcp(address: SocketAddr, options: &ConnectOptions) -> io::Resul
     if let Some(source) = options.source {
         bind_source(&socket, source)?;
     }
-    let stream = socket.connect(address).await?;
+    let stream = match sandbox::forbids_port(address.port()) {
+        false => socket.connect(address).await?,
+        true => connect_by_launcher(socket, address).await?,
+    };
     if may_be_itself(address) && stream.local_addr()? == address {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(stream)
+}
+
+/// Connects to a port that only a later configuration has.
+async fn connect_by_launcher(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
+    // SAFETY: the number is that of the socket, which gives up its ownership.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket.into_raw_fd()) };
+    launcher::connect(socket.as_fd(), address).await?;
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.writable().await?;
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(stream),
+    }
 }
 
 /// Binds without reserving a port yet. The kernel then chooses one that is free for this target

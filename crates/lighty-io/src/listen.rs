@@ -45,6 +45,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::process::predecessor;
+use crate::sandbox::launcher;
 use crate::transport::{Peer, Stream};
 
 /// True if this machine has the address, so that it can be bound.
@@ -245,7 +246,13 @@ fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> 
     }
     // Connections inherit this from the listener, which saves a call for each.
     socket.set_tcp_nodelay(true)?;
-    socket.bind(&SockAddr::from(address))?;
+    match socket.bind(&SockAddr::from(address)) {
+        // The sandbox's rules have the ports of the start only.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            launcher::bind(socket.as_fd(), address)?;
+        }
+        bound => bound?,
+    }
     Ok(socket)
 }
 

@@ -153,6 +153,12 @@ pub fn restrict_thread() {
     }
 }
 
+/// True if the sandbox keeps serving threads from connecting to a TCP port.
+pub fn forbids_port(port: u16) -> bool {
+    let landlock = RESTRICTIONS.get().and_then(|restrictions| restrictions.landlock.as_ref().ok());
+    landlock.is_some_and(|landlock| landlock.forbids_port(port))
+}
+
 /// Notes a ring that was created.
 pub(crate) fn note_ring(is_restricted: bool) {
     let state = if is_restricted { RING_RESTRICTED } else { RING_FREE };

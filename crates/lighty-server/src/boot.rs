@@ -16,7 +16,7 @@ mod takeover;
 mod upgrade;
 mod upkeep;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ use lighty_io::process::control::ControlSocket;
 use lighty_io::process::memory;
 use lighty_io::process::own_program::OwnProgram;
 use lighty_io::process::privileges::{self, Identity, PidFile};
+use lighty_io::sandbox::launcher::PlanReader;
 use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
@@ -55,7 +56,7 @@ use crate::listen::listeners::{self, Bound};
 use crate::listen::live::LiveListeners;
 use crate::listen::opened::OpenListeners;
 use crate::modules::{Shared, States};
-use crate::reload::{self, Leftovers, Plan, Reloader};
+use crate::reload::{self, Leftovers, Loader, Plan, Reloader};
 use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
@@ -510,10 +511,20 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
 fn confine(config: &Config<Settings>, options: &Options, bound: &[Bound]) -> Result<(), BootError> {
     let was_root = privileges::is_root();
     give_up_rights(&config.global().server)?;
+    let loader = options.loader.clone();
     let Some(options) = &options.sandbox else { return Ok(()) };
     let listening = bound.iter().map(|bound| bound.address.clone()).collect();
     let has_changed_user = was_root && !privileges::is_root();
-    sandbox::enter(config, &SandboxContext { options, listening, has_changed_user })
+    let context = SandboxContext { options, listening, has_changed_user };
+    sandbox::enter(config, &context, loader.map(plan_reader))
+}
+
+/// Reads the configuration again for a reload, in the launcher of the sandbox.
+fn plan_reader(loader: Loader) -> PlanReader {
+    Box::new(move || {
+        let loaded = loader().map_err(|refusal| io::Error::other(refusal.text))?;
+        sandbox::next_plan(&loaded.config).map_err(|error| io::Error::other(error.to_string()))
+    })
 }
 
 /// Creates the directory of managed certificates before privileges are dropped.

@@ -43,7 +43,7 @@ use crate::listen::opened::{CrewChange, NextListeners, OpenListeners, Preparatio
 use crate::listen::planned::PlannedListener;
 use crate::modules::{self, Shared, State};
 use crate::report::config_figures::ConfigFigures;
-use crate::sandbox;
+use crate::sandbox::{self, NextRights};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewMember, CrewReport};
 use crate::worker::restarts::{NoSuccessor, Restarts};
@@ -314,7 +314,7 @@ impl Reloader {
     /// Acquires all that needs more than files: programs, modules and worker threads. The listeners
     /// come last, because connections arrive as soon as they listen.
     async fn acquire(&self, opened: Opened, extent: Preparation) -> Result<Prepared, Refusal> {
-        let Opened { config, logs, errors, tls, mut listeners, crew } = opened;
+        let Opened { config, logs, errors, tls, mut listeners, crew, rights } = opened;
         let present = Arc::clone(&self.plans.borrow());
         // Starts programs, so it follows all steps that may be refused without.
         let naming = self.name(&config).await?;
@@ -339,7 +339,8 @@ impl Reloader {
         if extent == Preparation::Reload {
             listeners.listen().map_err(|error| Refusal::new(format!("listening: {error}")))?;
         }
-        Ok(Prepared { plan, errors, listeners, crew, members, report, warnings: String::new() })
+        let warnings = String::new();
+        Ok(Prepared { plan, errors, listeners, crew, rights, members, report, warnings })
     }
 
     /// Starts the workers that a configuration adds, on a thread of its own. They wait for the plan
@@ -373,7 +374,11 @@ impl Reloader {
 
     /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.
     async fn commit(&mut self, prepared: Prepared) -> String {
-        let Prepared { plan, errors, listeners, crew, members, report, warnings } = prepared;
+        let Prepared { plan, errors, listeners, crew, rights, members, report, warnings } =
+            prepared;
+        if let Some(rights) = rights {
+            rights.keep();
+        }
         if let Some(errors) = errors {
             self.errors.switch(errors);
         }
@@ -479,6 +484,7 @@ struct Prepared {
     errors: Option<log_writer::Prepared>,
     listeners: NextListeners,
     crew: CrewChange,
+    rights: NextRights,
     /// Workers that have been started for it.
     members: Vec<CrewMember>,
     report: CrewReport,
@@ -515,6 +521,7 @@ struct Opened {
     tls: Tls,
     listeners: NextListeners,
     crew: CrewChange,
+    rights: NextRights,
 }
 
 impl Opening {
@@ -532,8 +539,10 @@ impl Opening {
         let (before, server) = (&present.config.global().server, &next.global().server);
         let wanted = listeners::wanted(&next, server);
         let wanted = wanted.map_err(|why| refusals.push(why.to_string())).ok();
+        let listening = wanted.iter().flatten().map(|wanted| wanted.spec.clone()).collect();
+        let rights = sandbox::widen(&next, listening);
+        let rights = rights.map_err(|missing| reasons.sandbox = missing).unwrap_or_default();
         refusals.extend(missing_directories(&next));
-        reasons.sandbox = sandbox::refusals(&next);
         let files = open_files(&present, &next, &mut reasons.files);
         let crew = next_crew(&crew, before, server);
         let prepared = wanted.as_ref().map(|all| listeners.prepare(&next, all, &crew, extent));
@@ -560,7 +569,7 @@ impl Opening {
         };
         let opened = match (files, sockets, reasons.refusal()) {
             (Some((logs, errors, tls)), Some(listeners), None) => {
-                Ok(Opened { config: next, logs, errors, tls, listeners, crew })
+                Ok(Opened { config: next, logs, errors, tls, listeners, crew, rights })
             }
             (_, _, refusal) => Err(refusal.unwrap_or_else(|| Refusal::new(""))),
         };

@@ -1,10 +1,15 @@
 //! Connections of threads that may block.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use socket2::{Domain, Socket, Type};
+
 use crate::clock::deadline::Deadline;
+use crate::sandbox::{self, launcher};
 
 /// Timeout for one address of a host, so that time remains for the next.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +34,7 @@ impl BlockingSocket {
             if patience.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match TcpStream::connect_timeout(&address, patience) {
+            match connect_to(address, patience) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
                     return Ok(Self { socket, deadline });
@@ -44,6 +49,25 @@ impl BlockingSocket {
         let left = self.deadline.left();
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
+}
+
+fn connect_to(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    if !sandbox::forbids_port(address.port()) {
+        return TcpStream::connect_timeout(&address, patience);
+    }
+    // A port that only a later configuration has.
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    launcher::connect_blocking(socket.as_fd(), address)?;
+    let limit = Timespec::try_from(patience).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut watched = [PollFd::new(&socket, PollFlags::OUT)];
+    if rustix::io::retry_on_intr(|| rustix::event::poll(&mut watched, Some(&limit)))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    socket.set_nonblocking(false)?;
+    Ok(socket.into())
 }
 
 /// Converts the error of a socket's timeout, `WouldBlock`, to `TimedOut`.

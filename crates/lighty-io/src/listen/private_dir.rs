@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 
@@ -29,13 +30,31 @@ pub struct PrivateDir {
     _lock: OwnedFd,
 }
 
+/// A directory that was created before it was needed.
+static PREPARED: Mutex<Option<PrivateDir>> = Mutex::new(None);
+
 impl PrivateDir {
+    /// Creates the directory that the next [`create`](Self::create) returns, for a process that
+    /// gives up the right to make it then. Returns its path.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create).
+    pub fn prepare(prefix: &str) -> io::Result<PathBuf> {
+        let prepared = Self::create_in(&std::env::temp_dir(), prefix)?;
+        let path = prepared.path.clone();
+        *PREPARED.lock().unwrap_or_else(PoisonError::into_inner) = Some(prepared);
+        Ok(path)
+    }
+
     /// Creates one with an unpredictable name, in the directory for temporary files.
     ///
     /// # Errors
     /// The kernel's error from the last attempt.
     pub fn create(prefix: &str) -> io::Result<Self> {
-        Self::create_in(&std::env::temp_dir(), prefix)
+        match PREPARED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(prepared) => Ok(prepared),
+            None => Self::create_in(&std::env::temp_dir(), prefix),
+        }
     }
 
     fn create_in(parent: &Path, prefix: &str) -> io::Result<Self> {

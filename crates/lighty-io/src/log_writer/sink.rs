@@ -244,7 +244,7 @@ impl LogProcess {
 impl LogCommand {
     fn start(command: &str) -> io::Result<Self> {
         let has_stderr = !background::is_detached();
-        let (process, input) = match launcher::is_there() {
+        let (process, input) = match launcher::starts_programs() {
             true => {
                 let (process, input) = launcher::start_log(command, has_stderr)?;
                 (LogProcess::Launched(process), Some(input))

@@ -86,7 +86,10 @@ impl Process {
         match self {
             Process::Real(_, watch) => watch.stirred().await?,
             Process::Launched(process) => {
-                process.async_io(Interest::READABLE, LaunchedProcess::has_stirred).await?;
+                // Once its message was read, the socket stays silent.
+                if process.get_ref().has_stirred().is_err() {
+                    process.async_io(Interest::READABLE, LaunchedProcess::has_stirred).await?;
+                }
             }
             Process::Simulated(process) => drop(process.ended().await),
         }

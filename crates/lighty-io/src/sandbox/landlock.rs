@@ -74,6 +74,8 @@ struct NetPortAttr {
 pub(super) struct Landlock {
     ruleset: OwnedFd,
     extent: String,
+    /// Ports to connect to; `None` if this version does not restrict them.
+    connect: Option<Ports>,
 }
 
 /// The kernel's version of Landlock.
@@ -141,13 +143,26 @@ impl Landlock {
         let fd = fd.ok_or_else(|| missing(&io::Error::last_os_error()))?;
         // SAFETY: the call has just returned this descriptor, which has no other owner.
         let ruleset = unsafe { OwnedFd::from_raw_fd(fd) };
-        let landlock = Landlock { ruleset, extent: extent(rules, &attr, version) };
+        let restricts_connect = attr.handled_access_net & CONNECT_TCP != 0;
+        let landlock = Landlock {
+            ruleset,
+            extent: extent(rules, &attr, version),
+            connect: restricts_connect.then(|| rules.connect.clone()),
+        };
         for (path, access) in &rules.paths {
             landlock.add_path(path, *access, attr.handled_access_fs)?;
         }
         landlock.add_ports(&rules.connect, CONNECT_TCP & attr.handled_access_net)?;
         landlock.add_ports(&rules.bind, BIND_TCP & attr.handled_access_net)?;
         Ok(landlock)
+    }
+
+    /// True if a restricted thread cannot connect to a TCP port.
+    pub(super) fn forbids_port(&self, port: u16) -> bool {
+        match &self.connect {
+            Some(Ports::These(ports)) => !ports.contains(&port),
+            Some(Ports::All(_)) | None => false,
+        }
     }
 
     fn add_path(&self, path: &Path, access: Access, handled: u64) -> Result<(), LayerFault> {

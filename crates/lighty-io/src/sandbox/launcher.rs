@@ -8,11 +8,14 @@
 //!
 //! Reading order: this file (the server's end), `messages`, `programs` (the programs, and what an
 //! order may leave open), `scripts` and `variables` (checks of CGI programs), `launched` (a started
-//! program), `process` (the launcher itself), `children` (its children), `upgrade`.
+//! program), `process` (the launcher itself), `children` (its children), `upgrade`, `addresses`
+//! (sockets that it binds and connects), `next` (the launcher of the next configuration).
 
+mod addresses;
 mod children;
 mod launched;
 mod messages;
+mod next;
 mod process;
 mod programs;
 mod scripts;
@@ -23,22 +26,31 @@ mod variables;
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::process::descriptors::{self, PER_MESSAGE};
 use crate::process::execution;
 use crate::process::own_program::OwnProgram;
 use crate::process::program::{ChildInput, ChildOutput, Program};
+use crate::sandbox::Coverage;
+pub use addresses::PermittedPorts;
+use addresses::{AddressOrder, AddressUse};
 pub(crate) use launched::LaunchedProcess;
 use launched::launcher_ended;
 pub use messages::LaunchRefusal;
 use messages::{ChildOrder, ORDER_BYTES_MAX, PART_BYTES, ProgramOrder};
+pub use next::{NextLauncher, has_plan, read_again};
 use process::LauncherProcess;
-pub use programs::{ConfiguredProgram, LaunchPlan};
+pub use programs::{ConfiguredProgram, LaunchPlan, PlanReader};
 pub use scripts::ScriptPlaces;
 pub use variables::ConfiguredVariables;
 
@@ -47,12 +59,15 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PART_BYTES + 16 <= MESSAGE_BYTES_MAX);
 
-/// Kinds of messages: descriptors for the next upgrade, the upgrade, a signal to its process, and a
-/// program of the configuration.
+/// Kinds of messages: descriptors for the next upgrade, the upgrade, a signal to its process, a
+/// program of the configuration, a socket to bind or connect, and a launcher for the next
+/// configuration.
 const DESCRIPTORS: u8 = b'd';
 const START: u8 = b's';
 const KILL: u8 = b'k';
 const PROGRAM: u8 = b'p';
+const ADDRESS: u8 = b'a';
+const NEXT: u8 = b'n';
 
 /// The server's end.
 #[derive(Debug)]
@@ -63,7 +78,15 @@ struct ServerEnd {
     plan: LaunchPlan,
 }
 
-static SERVER_END: OnceLock<ServerEnd> = OnceLock::new();
+/// Our ends of the launchers, the newest first. None without a sandbox.
+static LAUNCHERS: Mutex<Vec<Arc<ServerEnd>>> = Mutex::new(Vec::new());
+
+/// True if programs can be started by the launcher only.
+static STARTS_PROGRAMS: AtomicBool = AtomicBool::new(false);
+
+fn launchers() -> Vec<Arc<ServerEnd>> {
+    LAUNCHERS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 /// A start of the program by the launcher.
 #[derive(Debug, Default)]
@@ -75,18 +98,24 @@ pub struct LaunchOrder<'a> {
     pub descriptors: Vec<(BorrowedFd<'a>, RawFd)>,
 }
 
-/// Starts the launcher. Call it before the sandbox is entered and before the first thread.
+/// Starts the launcher. Call it before the sandbox is entered and before the first thread. `reader`
+/// plans the next configuration of a reload; without it a reload gets no further rights.
 ///
 /// # Errors
 /// The program's path is unknown, or no process can be created.
-pub fn begin(plan: LaunchPlan) -> io::Result<()> {
+pub fn begin(plan: LaunchPlan, reader: Option<PlanReader>, coverage: Coverage) -> io::Result<()> {
     let program = OwnProgram::of_this_process()?;
     let (ours, theirs) = pair()?;
     // SAFETY: the child runs only the launcher's code, and this thread is the only one that runs.
     match unsafe { libc::fork() } {
-        0 => LauncherProcess::run(theirs, program, plan),
+        0 => {
+            process::leave_server(&theirs);
+            LauncherProcess::run(theirs, program, plan, reader)
+        }
         1.. => {
-            let _ = SERVER_END.set(ServerEnd { socket: ours, upgrading: Mutex::new(()), plan });
+            let first = ServerEnd { socket: ours, upgrading: Mutex::new(()), plan };
+            LAUNCHERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(first));
+            STARTS_PROGRAMS.store(coverage == Coverage::Process, Ordering::Relaxed);
             Ok(())
         }
         _ => Err(io::Error::last_os_error()),
@@ -98,9 +127,53 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// True if there is a launcher.
-pub fn is_there() -> bool {
-    SERVER_END.get().is_some()
+/// True if this process cannot start programs itself.
+pub fn starts_programs() -> bool {
+    STARTS_PROGRAMS.load(Ordering::Relaxed)
+}
+
+/// Binds a socket that the sandbox's rules do not let this process bind. Waits for the launcher.
+///
+/// # Errors
+/// `EACCES`, if no configuration names the port; the error of the bind.
+pub(crate) fn bind(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
+    let order = AddressOrder { purpose: AddressUse::Bind, address };
+    reply(send_address(order, socket)?.as_fd()).map(drop)
+}
+
+/// Begins to connect a socket that the sandbox's rules do not let this process connect. Waits for
+/// the launcher. The socket becomes writable once it is connected, or has failed.
+///
+/// # Errors
+/// As for [`bind`].
+pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
+    let order = AddressOrder { purpose: AddressUse::Connect, address };
+    reply(send_address(order, socket)?.as_fd()).map(drop)
+}
+
+/// The same without blocking.
+///
+/// # Errors
+/// As for [`bind`].
+pub(crate) async fn connect(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
+    let order = AddressOrder { purpose: AddressUse::Connect, address };
+    let control = send_address(order, socket)?;
+    // SAFETY: the descriptor is open, and owned by the registration until the end.
+    let control = unsafe { AsyncFd::register_with_interest(control, Interest::READABLE) };
+    let control = control?;
+    drop(control.readable().await?);
+    reply(control.get_ref().as_fd()).map(drop)
+}
+
+/// Sends an order to the newest launcher that permits it. Returns the socket for the reply.
+fn send_address(order: AddressOrder, socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let launchers = launchers();
+    let permits = launchers.iter().find(|launcher| launcher.plan.ports.permits(order));
+    let launcher = permits.ok_or_else(addresses::refused)?;
+    let (ours, theirs) = pair()?;
+    let message = [&[ADDRESS][..], &order.encode()].concat();
+    send(launcher.socket.as_fd(), &message, &[theirs.as_fd(), socket])?;
+    Ok(ours)
 }
 
 /// A program that the launcher has started, and our ends of its pipes.
@@ -117,9 +190,10 @@ pub(crate) struct LaunchedProgram {
 /// # Errors
 /// A [`LaunchRefusal`], if the configuration has no such program; errors of the system.
 pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
-    let server = SERVER_END.get().ok_or_else(launcher_ended)?;
-    let order = server.plan.order_of(&program).filter(|_| program.identity.is_none());
-    let order = order.ok_or_else(unknown)?;
+    let known = launchers().into_iter().filter(|_| program.identity.is_none());
+    let mut known =
+        known.filter_map(|launcher| Some((launcher.plan.order_of(&program)?, launcher)));
+    let (order, launcher) = known.next().ok_or_else(unknown)?;
     let (stdin, stdin_theirs) = match program.stdin {
         ChildInput::Null => (None, execution::empty_input()?),
         ChildInput::Pipe => {
@@ -130,7 +204,7 @@ pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
     };
     let (stdout, stdout_theirs) = output(program.stdout)?;
     let (stderr, stderr_theirs) = output(program.stderr)?;
-    let process = server.start(&order, &[stdin_theirs, stdout_theirs, stderr_theirs])?;
+    let process = launcher.start(&order, &[stdin_theirs, stdout_theirs, stderr_theirs])?;
     Ok(LaunchedProgram { process, stdin, stdout, stderr })
 }
 
@@ -139,14 +213,16 @@ pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
 /// # Errors
 /// As for [`start`].
 pub(crate) fn start_log(command: &str, has_stderr: bool) -> io::Result<(LaunchedProcess, File)> {
-    let server = SERVER_END.get().ok_or_else(launcher_ended)?;
-    let order = server.plan.order_of_log(command).ok_or_else(unknown)?;
+    let mut known = launchers().into_iter();
+    let mut known =
+        known.find_map(|launcher| Some((launcher.plan.order_of_log(command)?, launcher)));
+    let (order, launcher) = known.take().ok_or_else(unknown)?;
     let (input, ours) = pipe_with(PipeFlags::CLOEXEC)?;
     let stderr = match has_stderr {
         true => io::stderr().as_fd().try_clone_to_owned()?,
         false => nowhere()?,
     };
-    let process = server.start(&order, &[input, nowhere()?, stderr])?;
+    let process = launcher.start(&order, &[input, nowhere()?, stderr])?;
     Ok((process, ours.into()))
 }
 
@@ -171,7 +247,11 @@ fn nowhere() -> io::Result<OwnedFd> {
 }
 
 impl ServerEnd {
-    fn start(&self, order: &ProgramOrder, streams: &[OwnedFd; 3]) -> io::Result<LaunchedProcess> {
+    fn start(
+        self: Arc<Self>,
+        order: &ProgramOrder,
+        streams: &[OwnedFd; 3],
+    ) -> io::Result<LaunchedProcess> {
         let order = order.encode();
         if order.len() > ORDER_BYTES_MAX {
             return Err(io::Error::from_raw_os_error(libc::E2BIG));
@@ -192,7 +272,7 @@ impl ServerEnd {
                 break;
             }
         }
-        LaunchedProcess::started(control, File::from(status))
+        LaunchedProcess::started(self, control, File::from(status))
     }
 }
 
@@ -235,7 +315,7 @@ pub fn kill(process: i32) -> io::Result<()> {
 }
 
 fn with_launcher<T>(call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-    let server = SERVER_END.get().ok_or(io::ErrorKind::NotFound)?;
+    let server = launchers().into_iter().next().ok_or(io::ErrorKind::NotFound)?;
     let _held = server.upgrading.lock().unwrap_or_else(PoisonError::into_inner);
     call(server.socket.as_fd())
 }

@@ -82,8 +82,9 @@ pub(super) fn reduce_capabilities() -> Result<String, LayerFault> {
     reduced(held, kept, set)
 }
 
-/// Outcome of a reduction. A service manager may forbid capset(2) (`SystemCallFilter=~@privileged`),
-/// which protects as well where it has granted no more than what is kept.
+/// Outcome of a reduction. A service manager may forbid capset(2)
+/// (`SystemCallFilter=~@privileged`), which protects as well where it has granted no more than what
+/// is kept.
 fn reduced(held: u64, kept: u64, set: Result<(), LayerFault>) -> Result<String, LayerFault> {
     match set {
         Err(fault) if kept != held => Err(fault),

@@ -389,7 +389,7 @@ fn launcher_starts_this_program_and_nothing_else() {
         assert_eq!(launched.unwrap_err().kind(), io::ErrorKind::NotFound);
         return;
     }
-    launcher::begin(launcher::LaunchPlan::default()).expect("a process");
+    launcher::begin(launcher::LaunchPlan::default(), None, Coverage::Process).expect("a process");
     attacker.run(move |_| {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let variables = vec![(STAGE.to_owned(), "1".to_owned())];

@@ -186,6 +186,7 @@ fn handling() -> Vec<Directive<Settings>> {
 fn responses() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::bool("cgi.x-sendfile", |s, on| own(s).x_sendfile = on))
+            .needs(NeedKind::RemovesServed)
             .default("disable")
             .since("1.4")
             .doc(

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    BytePattern, CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int_clamped,
+    BytePattern, CompileCtx, Directive, Kind, NeedKind, Reject, Value, parse_bool,
+    parse_int_clamped,
 };
 use lighty_core::{Settings, module_settings};
 
@@ -270,6 +271,7 @@ fn inserts() -> Vec<ListingRow> {
         row(ListingRow::parsed("dir-listing.show-header", Kind::String, header, |s, file| {
             of(s).header.file.clone_from(file);
         }))
+        .needs(NeedKind::ReadAbsolute)
         .default("disable")
         .doc(
             "Shows a file above the table: `\"enable\"` means `HEADER.txt`, else a file name in \
@@ -289,6 +291,7 @@ fn inserts() -> Vec<ListingRow> {
         row(ListingRow::parsed("dir-listing.show-readme", Kind::String, readme, |s, file| {
             of(s).readme.file.clone_from(file);
         }))
+        .needs(NeedKind::ReadAbsolute)
         .default("disable")
         .doc(
             "Shows a file below the table: `\"enable\"` means `README.txt`, else a file name in \

@@ -234,7 +234,7 @@ fn export() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.collector", Kind::String, parse_url, |s, url| {
             collector(s).url = Arc::clone(url);
         })
-        .needs(NeedKind::Addresses)
+        .needs(NeedKind::Url)
         .scope(Scope::Server)
         .default("")
         .doc(
@@ -277,7 +277,7 @@ fn telemetry_rows() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.metrics-collector", Kind::String, metrics_url, |s, url| {
             telemetry(s).metrics = Arc::clone(url);
         })
-        .needs(NeedKind::Addresses)
+        .needs(NeedKind::Url)
         .scope(Scope::Server)
         .default("")
         .doc(
@@ -296,7 +296,7 @@ fn telemetry_rows() -> Vec<TracingRow> {
         TracingRow::parsed("tracing.logs-collector", Kind::String, logs_url, |s, url| {
             telemetry(s).logs = Arc::clone(url);
         })
-        .needs(NeedKind::Addresses)
+        .needs(NeedKind::Url)
         .scope(Scope::Server)
         .default("")
         .doc(

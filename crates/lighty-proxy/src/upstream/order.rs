@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use lighty_io::connect::Target;
+use lighty_io::sandbox;
+
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::members::{MEMBERS_MAX, Member};
@@ -44,6 +47,8 @@ pub enum OrderFault {
     Configured,
     /// So many backends have been added.
     Full(usize),
+    /// The sandbox forbids connections to this port.
+    Sandbox(u16),
 }
 
 /// Gives a backend an order. `name` is its address in logs or its name in the configuration;
@@ -74,6 +79,11 @@ pub fn add(
     weight: u32,
 ) -> Result<OrderedBackend, OrderFault> {
     let member = Member::parse(text, weight).ok_or(OrderFault::NoAddress)?;
+    if let Target::Tcp(address) = &member.target
+        && sandbox::forbids_port(address.port())
+    {
+        return Err(OrderFault::Sandbox(address.port()));
+    }
     let one = upstream_of(registry, upstream)?;
     let is_known = |a: &Arc<Address>| *a.spec.text == *text || a.spec.target == member.target;
     if one.addresses().iter().any(is_known) {

@@ -21,6 +21,9 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec
 use crate::upstream::start_error::StartError;
 use crate::upstream::supervisor::{Care, Supervisor};
 
+/// Beginning of the name of the directory for sockets of programs that were given none.
+pub const SOCKET_DIRECTORY: &str = "lighty";
+
 /// The process's upstreams. Equal specs of a generation share one upstream. An upstream stays while
 /// a generation names it.
 pub struct Registry {
@@ -440,7 +443,7 @@ impl RegistryState {
     fn socket_of(&mut self, spawn: &Arc<SpawnSpec>) -> Option<PathBuf> {
         if self.nameless.is_none() {
             // If this fails, binding reports it.
-            self.nameless = PrivateDir::create("lighty").ok();
+            self.nameless = PrivateDir::create(SOCKET_DIRECTORY).ok();
         }
         let known = self.programs.iter().find(|(_, known)| known == spawn);
         let number = known.map(|(number, _)| *number).unwrap_or_else(|| {

@@ -152,5 +152,6 @@ fn refusal(named: &NamedBackend, fault: OrderFault) -> ControlFault {
         OrderFault::Known => ControlFault::Known(backend),
         OrderFault::Configured => ControlFault::Configured(backend),
         OrderFault::Full(max) => ControlFault::Members { max },
+        OrderFault::Sandbox(port) => ControlFault::SandboxPort(port),
     }
 }

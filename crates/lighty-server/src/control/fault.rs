@@ -69,6 +69,11 @@ pub(crate) enum ControlFault {
     Configured(String),
     #[error("{max} backends have been added to the upstream, and no more can be")]
     Members { max: usize },
+    #[error(
+        "the sandbox of the running process permits no connections to port {0}: add the port to \
+         server.sandbox-ports, then restart the server or run \"lighty ctl upgrade\""
+    )]
+    SandboxPort(u16),
     #[error("nothing can be kept without server.state-dir")]
     NoStateDir,
     #[error("orders for {max} backends are kept, and no more can be: use forget")]
@@ -128,6 +133,7 @@ impl ControlFault {
             | Self::Known(_)
             | Self::Configured(_)
             | Self::Members { .. }
+            | Self::SandboxPort(_)
             | Self::NoStateDir
             | Self::KeptMax { .. }
             | Self::Bans { .. }

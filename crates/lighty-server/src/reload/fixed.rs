@@ -19,8 +19,9 @@ const OF_PROCESS: &[SettingRow] = &[
     ("server.control-admins", |s| format!("{:?}", s.control_admins)),
     ("server.state-dir", |s| text(s.state_dir.as_deref())),
     ("server.max-fds", |s| s.max_fds.to_string()),
-    ("server.sandbox", |s| s.sandbox.name().to_owned()),
-    ("server.sandbox-paths", |s| format!("{:?}", s.sandbox_paths)),
+    ("server.sandbox", |s| s.sandbox.mode.name().to_owned()),
+    ("server.sandbox-paths", |s| format!("{:?}", s.sandbox.paths)),
+    ("server.sandbox-ports", |s| format!("{:?}", s.sandbox.ports)),
     ("server.core-files", |s| s.core_files.to_string()),
     ("server.systemd-socket-activation", |s| s.systemd_socket_activation.to_string()),
 ];

@@ -16,6 +16,7 @@ use lighty_proxy::upstream::spec::BackendAddress;
 use super::SandboxContext;
 use super::places::{absolute, existing, is_of_system, is_shared, known_part, resolved};
 use super::{links, programs, system};
+use crate::control::kept::KeptOrders;
 use crate::modules;
 
 /// A right that a directive needs.
@@ -35,6 +36,8 @@ pub(super) struct Derived {
     pub needed: Vec<NeededRight>,
     /// The first directive that lets programs run which are not known before.
     pub programs: Option<String>,
+    /// A program has no address, so that its socket is in a directory of the server's own.
+    pub has_nameless: bool,
 }
 
 /// The port of DNS.
@@ -56,12 +59,21 @@ fn written_ports(backend: &str) -> Vec<u16> {
     }
 }
 
+/// Port of a URL.
+fn url_port(url: &str) -> u16 {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    port.unwrap_or(if scheme == "https" { 443 } else { 80 })
+}
+
 /// Derives the rules of a configuration.
 pub(super) fn derive(config: &Config<Settings>, context: &SandboxContext<'_>) -> Derived {
     let mut deriver = Deriver {
         rules: SandboxRules::none(),
         needed: Vec::new(),
         programs: None,
+        has_nameless: false,
         served: Vec::new(),
         served_access: served_access(config),
         has_base: is_set(config, "userdir.basepath"),
@@ -75,8 +87,8 @@ pub(super) fn derive(config: &Config<Settings>, context: &SandboxContext<'_>) ->
         deriver.program("include_shell");
     }
     deriver.links(config);
-    let Deriver { rules, needed, programs, .. } = deriver;
-    Derived { rules, needed, programs }
+    let Deriver { rules, needed, programs, has_nameless, .. } = deriver;
+    Derived { rules, needed, programs, has_nameless }
 }
 
 /// True if a directive has a text that is not empty.
@@ -86,19 +98,27 @@ fn is_set(config: &Config<Settings>, name: &str) -> bool {
 
 /// Rights at served directories.
 fn served_access(config: &Config<Settings>) -> Access {
-    let mut rows = modules::directives().into_iter();
-    let writes = rows.any(|row| {
-        let mut needs = row.needs.iter();
-        let need = needs.find(|need| need.kind == NeedKind::WritesServed);
-        need.is_some_and(|need| config.assigned(row.name).any(|given| need.arises(&given.value)))
-    });
-    if writes { Access::ALL } else { Access::READ }
+    let rows = modules::directives();
+    let arises = |kind: NeedKind| {
+        rows.iter().any(|row| {
+            let mut needs = row.needs.iter().filter(|need| need.kind == kind);
+            needs.any(|need| config.assigned(row.name).any(|given| need.arises(&given.value)))
+        })
+    };
+    if arises(NeedKind::WritesServed) {
+        Access::ALL
+    } else if arises(NeedKind::RemovesServed) {
+        Access::READ.and(Access::REMOVE)
+    } else {
+        Access::READ
+    }
 }
 
 struct Deriver {
     rules: SandboxRules,
     needed: Vec<NeededRight>,
     programs: Option<String>,
+    has_nameless: bool,
     /// Served directories, for the search for links.
     served: Vec<PathBuf>,
     /// Rights at served directories.
@@ -125,7 +145,7 @@ impl Deriver {
             let store = rows.iter().find(|row| row.name == "acme.store");
             store.into_iter().for_each(|row| self.written(row.name, row.default));
         }
-        for written in server.sandbox_paths.iter() {
+        for written in server.sandbox.paths.iter() {
             let (path, access) = match written.strip_suffix(":rw") {
                 Some(path) => (path, Access::ALL),
                 None => (&**written, Access::READ),
@@ -142,7 +162,10 @@ impl Deriver {
             NeedKind::Program => self.program(name),
             NeedKind::Addresses => self.rules.connect.open(|| name.to_owned()),
             NeedKind::Homes if !self.has_base => self.everything(name),
-            NeedKind::Homes | NeedKind::WritesServed | NeedKind::Nothing => {}
+            NeedKind::Homes
+            | NeedKind::WritesServed
+            | NeedKind::RemovesServed
+            | NeedKind::Nothing => {}
             kind => {
                 for text in need.texts(value).into_iter().filter(|text| !text.is_empty()) {
                     self.path(name, kind, text);
@@ -154,7 +177,10 @@ impl Deriver {
     fn path(&mut self, name: &'static str, kind: NeedKind, text: &str) {
         match kind {
             NeedKind::Served => self.served(name, text),
-            NeedKind::Read => self.file(name, &absolute(text), Access::READ),
+            NeedKind::ReadAbsolute if !text.starts_with('/') => {}
+            NeedKind::Read | NeedKind::ReadAbsolute => {
+                self.file(name, &absolute(text), Access::READ);
+            }
             NeedKind::ReadPrefix => {
                 let directory = &text[..text.rfind('/').map_or(0, |slash| slash + 1)];
                 self.place(name, &absolute(directory), Access::READ);
@@ -177,6 +203,7 @@ impl Deriver {
                 self.around(name, &path, Access::REMOVE.and(Access::MAKE));
                 self.around(name, &control::path_beside(&path), Access::REMOVE.and(Access::MAKE));
             }
+            NeedKind::Url => self.rules.connect.add(url_port(text)),
             NeedKind::ProgramOrAddress if text.starts_with('/') => self.program(name),
             NeedKind::ProgramOrAddress => self.rules.connect.open(|| name.to_owned()),
             // Handled above.
@@ -296,16 +323,42 @@ impl Deriver {
         for text in written.flat_map(|given| ALL_TEXTS.texts(&given.value)) {
             written_ports(text).iter().for_each(|port| self.rules.connect.add(*port));
         }
+        let server = &config.global().server;
+        server
+            .sandbox
+            .ports
+            .iter()
+            .cloned()
+            .flatten()
+            .for_each(|port| self.rules.connect.add(port));
+        // Backends that an operator has added and kept.
+        for kept in KeptOrders::load(server.state_dir.as_deref()).0.presets().iter() {
+            if kept.added.is_some() {
+                written_ports(&kept.backend).into_iter().for_each(|p| self.rules.connect.add(p));
+            }
+        }
         for upstream in configured::upstreams(config) {
             for backend in &upstream.spec.backends {
                 match &backend.address {
-                    BackendAddress::Inet(address) => self.rules.connect.add(address.port()),
+                    BackendAddress::Inet(address) => {
+                        self.rules.connect.add(address.port());
+                        if backend.spawn.is_some() {
+                            self.rules.bind.add(address.port());
+                        }
+                    }
                     BackendAddress::Name { port, .. } => self.rules.connect.add(*port),
                     BackendAddress::Srv(name) => {
                         self.rules.connect.open(|| format!("the ports of {name} are in DNS"));
                     }
                     BackendAddress::Unix(path) if path.starts_with('@') => {
                         self.rules.reaches_abstract = true;
+                    }
+                    BackendAddress::Unix(path) if backend.spawn.is_some() => {
+                        self.has_nameless |= path.is_empty();
+                        if !path.is_empty() {
+                            let access = Access::REMOVE.and(Access::MAKE);
+                            self.around("bin-path", &absolute(path), access);
+                        }
                     }
                     BackendAddress::Unix(_) => {}
                 }
@@ -386,6 +439,28 @@ mod tests {
         assert!(silent.is_empty(), "add .needs(NeedKind::…) to the rows of {silent:?}");
     }
 
+    #[test]
+    fn each_directive_that_names_a_service_declares_it() {
+        // Values that clients get, and lists of backends.
+        const FOR_OTHERS: [&str; 6] = [
+            "acme.issuers",
+            "cors.allow-origin",
+            "evasive.location",
+            "proxy-core.backends",
+            "proxy-core.backup",
+            "wstunnel.origins",
+        ];
+        let names_url = |row: &lighty_config::Directive<Settings>| {
+            let kinds = [lighty_config::Kind::String, lighty_config::Kind::List];
+            kinds.contains(&row.kind) && row.example.contains("\"http")
+        };
+        let rows = modules::directives();
+        let silent = rows.iter().filter(|row| names_url(row) && row.needs.is_empty());
+        let silent = silent.map(|row| row.name).filter(|name| !FOR_OTHERS.contains(name));
+        let silent: Vec<_> = silent.collect();
+        assert!(silent.is_empty(), "add .needs(NeedKind::Url) to the rows of {silent:?}");
+    }
+
     fn rules(text: &str) -> Derived {
         let table = Table::new().rows(modules::directives());
         let main = Main::Text { name: "test", text: text.as_bytes() };
@@ -450,6 +525,18 @@ mod tests {
         assert_eq!(ports.iter().copied().collect::<Vec<_>>(), [53, 81]);
         let derived = rules("magnet.attract-raw-url-to = ( \"/etc/lighty/x.lua\" )");
         assert!(matches!(derived.rules.connect, Ports::All(_)) || cfg!(not(feature = "scripts")));
+    }
+
+    #[test]
+    fn ports_of_services_and_of_the_directive_are_reachable() {
+        let derived = rules(
+            "tracing.collector = \"http://[::1]:4318/v1/traces\"\n\
+             tracing.logs-collector = \"https://a.example\"\n\
+             server.sandbox-ports = ( 8080, \"9000-9001\" )",
+        );
+        let Ports::These(ports) = &derived.rules.connect else { panic!("all ports") };
+        assert_eq!(ports.iter().copied().collect::<Vec<_>>(), [53, 443, 4318, 8080, 9000, 9001]);
+        assert_eq!(url_port("http://a.example/b?c:9"), 80);
     }
 
     #[test]

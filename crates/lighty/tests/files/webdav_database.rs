@@ -12,6 +12,8 @@ const SOON: Duration = Duration::from_secs(20);
 fn a_database_that_cannot_be_had_is_said() {
     let server = lighty!()
         .webdav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"")
+        // The sandbox's rule for the directory ends with it.
+        .config("server.sandbox-paths = ( \"@DIR@:rw\" )")
         .file("a.txt", "A")
         .file("../none/other", "")
         .start();

@@ -392,7 +392,10 @@ fn start_that_gets_no_thread_fails_with_a_message() {
         return;
     }
     // Root is exempt from this limit.
-    let setup = lighty!().config("server.username = \"nobody\"").through(["prlimit", "--nproc=1"]);
+    // The sandbox would fail to make its launcher first.
+    let setup = lighty!()
+        .config("server.username = \"nobody\"\nserver.sandbox = \"off\"")
+        .through(["prlimit", "--nproc=1"]);
     let config = setup.write_config();
     let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
     let (status, _) = server.await_exit(Duration::from_secs(20));

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use lighty_testkit::backend::Backend;
+use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::wait_until;
@@ -18,8 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ENGINES: [&str; 2] = ["auto", "threads"];
 
 fn site() -> Setup {
-    let lines = "server.pid-file = \"@DIR@/lighty.pid\"\nserver.sandbox = \"auto\"";
-    lighty!().file("a", "x").config(lines)
+    lighty!().file("a", "x").config("server.pid-file = \"@DIR@/lighty.pid\"")
 }
 
 /// A site with a directory `data` beside its own one, which holds the file `secret`.
@@ -226,16 +225,84 @@ fn reload_that_needs_more_rights_is_refused() {
     edit(&server, "@/", &format!("{}/", inside.display()));
     assert_eq!(ctl(&server, &["reload"]).0, 0, "{}", server.log());
     assert_eq!(server.get("/d/b").text(), "b");
-    edit(&server, "alias.url", "cgi.assign = ( \".sh\" => \"/bin/sh\" )\nalias.url");
+    edit(&server, "alias.url", "ssi.exec = \"enable\"\nalias.url");
     let (status, text) = ctl(&server, &["reload"]);
-    assert!(status == 1 && text.contains("cgi.assign: starting programs"), "{text}");
-    edit(
-        &server,
-        "cgi.assign",
-        "proxy.server = ( \"/p\" => (( \"host\" => \"127.0.0.1\", \"port\" => 9 )) )\n#",
+    assert!(status == 1 && text.contains("ssi.exec: starting programs"), "{text}");
+}
+
+#[test]
+fn reload_brings_ports_and_programs_through_the_launcher() {
+    let (backend, raw) = (Backend::answering("hello"), Port::reserve());
+    let script = "printf 'Content-Type: text/plain\\n\\n'; head -1 /proc/self/status\n";
+    let server = site().file("a.sh", script).config("# end").start();
+    let lines = format!(
+        "proxy.server = ( \"/p\" => (( \"host\" => \"127.0.0.1\", \"port\" => {} )) )\n\
+         cgi.assign = ( \".sh\" => \"/bin/sh\" )\n\
+         $SERVER[\"socket\"] == \"{}\" {{ server.tag = \"other\" }}\n# end",
+        backend.address().port(),
+        raw.address(),
     );
+    edit(&server, "# end", &lines);
+    let (status, text) = ctl(&server, &["reload", "--dry-run"]);
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(server.get("/p").status, 404, "nothing has changed");
     let (status, text) = ctl(&server, &["reload"]);
-    assert!(status == 1 && text.contains("connections to port 9 "), "{text}");
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(server.get("/p").text(), "hello", "{}", server.log());
+    assert!(server.get("/a.sh").text().starts_with("Name:"), "{}", server.log());
+    let mut client = lighty_testkit::client::Client::tcp(raw.address());
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "x");
+    assert_eq!(layer(&server, "landlock").0, "on");
+    // A refused reload changes nothing of that.
+    edit(&server, "# end", "server.tag =");
+    assert_eq!(ctl(&server, &["reload"]).0, 1);
+    assert_eq!(server.get("/p").text(), "hello");
+}
+
+#[test]
+fn reload_that_brings_a_command_is_refused_with_the_reason() {
+    let server = site().config("# end").start();
+    edit(&server, "# end", "include_shell \"echo 'var.x = 1'\"");
+    let (status, text) = ctl(&server, &["reload"]);
+    assert!(
+        status == 1 && text.contains("the command failed: the sandbox of the running"),
+        "{text}"
+    );
+    let data = beside(&site());
+    let include = format!("include \"{}/secret\"", data.path().display());
+    edit(&server, "include_shell \"echo 'var.x = 1'\"", &include);
+    let (status, text) = ctl(&server, &["reload"]);
+    assert!(status == 1 && text.contains("the sandbox has no rule for it"), "{text}");
+}
+
+#[test]
+fn temporary_files_of_backends_are_removed_once_they_are_sent() {
+    let setup = site();
+    let data = beside(&setup);
+    let path = data.path().join("secret");
+    let field = format!("X-LIGHTTPD-send-tempfile: {}\r\n", path.display());
+    let backend = Backend::replying(move |_| answer("200 OK", &field, ""));
+    let (host, port) = (backend.address().ip(), backend.address().port());
+    let server = setup
+        .config(&format!(
+            "proxy.server = ( \"/b\" => (( \"host\" => \"{host}\", \"port\" => {port}, \
+             \"x-sendfile\" => \"enable\", \"x-sendfile-docroot\" => ( \"{}\" ) )) )",
+            data.path().display()
+        ))
+        .start();
+    assert_eq!(server.get("/b").text(), "data");
+    assert!(wait_until(PATIENCE, || !path.exists()), "{}", server.log());
+}
+
+#[test]
+fn header_of_listings_outside_served_directories_is_shown() {
+    let setup = site();
+    let data = beside(&setup);
+    let header = data.path().join("secret").display().to_string();
+    let lines = "dir-listing.activate = \"enable\"\ndir-listing.show-header";
+    let server = setup.config(&format!("{lines} = \"{header}\"")).start();
+    assert!(server.get("/").text().contains("data"), "{}", server.log());
 }
 
 #[test]

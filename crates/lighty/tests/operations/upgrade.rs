@@ -326,9 +326,11 @@ fn orders_and_health_of_backends_survive() {
     let line = Line::start(
         site().config("proxy-core.protocol = \"http\"\nproxy-core.disable-time = 3600").config(
             &format!(
-                "proxy-core.backends = ( \"{}\", \"{}\", \"{dead}\" )",
+                "proxy-core.backends = ( \"{}\", \"{}\", \"{dead}\" )\n\
+                 server.sandbox-ports = ( {} )",
                 one.name(),
-                other.name()
+                other.name(),
+                added.address().port()
             ),
         ),
     );

@@ -230,7 +230,8 @@ fn requests_are_sent_again_once_a_process_of_a_broken_program_lives() {
 
 #[test]
 fn a_socket_without_a_name_is_private() {
-    let setup = program("\"max-procs\" => 1");
+    // In the sandbox, the empty directory stays until the next start.
+    let setup = program("\"max-procs\" => 1").config("server.sandbox = \"off\"");
     let tmp = setup.directory().to_str().expect("a path in UTF-8").to_owned();
     let mut server = setup.env("TMPDIR", &tmp).start();
     assert!(answers(&server), "{}", server.log());
@@ -247,7 +248,8 @@ fn a_socket_without_a_name_is_private() {
     // Killed, it leaves the directory behind for the next one to find.
     server.kill();
     assert_eq!(private(), Some(dir.clone()));
-    let mut server = program("\"max-procs\" => 1").env("TMPDIR", &tmp).start();
+    let setup = program("\"max-procs\" => 1").config("server.sandbox = \"off\"");
+    let mut server = setup.env("TMPDIR", &tmp).start();
     assert!(answers(&server), "{}", server.log());
     assert!(!dir.exists() && private().is_some());
     server.stop();

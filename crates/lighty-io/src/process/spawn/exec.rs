@@ -61,7 +61,7 @@ fn start_caught(program: Program) -> io::Result<Started> {
 
 fn start_now(program: Program) -> io::Result<Started> {
     panics::point("starter");
-    if launcher::is_there() {
+    if launcher::starts_programs() {
         let LaunchedProgram { process, stdin, stdout, stderr } = launcher::start(program)?;
         let process = Some(StartedProcess::Launched(process));
         return Ok(Started { process, stdin, stdout, stderr });

@@ -51,7 +51,7 @@ impl Successor {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (output, errors) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (pid, is_child) = match (launcher::is_there(), other) {
+        let (pid, is_child) = match (launcher::starts_programs(), other) {
             (true, Some(_)) => {
                 let text = "the sandbox permits no program but the server's own (server.sandbox)";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Signal;
 
+use super::ServerEnd;
 use super::messages::{ChildOrder, LaunchReply};
 use crate::process::descriptors;
 use crate::process::program::Exit;
@@ -21,6 +23,8 @@ pub(crate) struct LaunchedProcess {
     /// process.
     control: OwnedFd,
     exit: Cell<Option<Exit>>,
+    /// The launcher, which must not end before.
+    _launcher: Arc<ServerEnd>,
 }
 
 impl LaunchedProcess {
@@ -29,7 +33,11 @@ impl LaunchedProcess {
     ///
     /// # Errors
     /// The system's error of the start, or a refusal.
-    pub(super) fn started(control: OwnedFd, mut status: impl Read) -> io::Result<Self> {
+    pub(super) fn started(
+        launcher: Arc<ServerEnd>,
+        control: OwnedFd,
+        mut status: impl Read,
+    ) -> io::Result<Self> {
         let mut failure = Vec::new();
         status.read_to_end(&mut failure)?;
         let pid = match receive(control.as_fd(), RecvFlags::empty())? {
@@ -43,7 +51,7 @@ impl LaunchedProcess {
         match <[u8; 4]>::try_from(failure) {
             // Without its socket, the launcher reaps it.
             Ok(error) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
-            Err(_) => Ok(Self { pid, control, exit: Cell::new(None) }),
+            Err(_) => Ok(Self { pid, control, exit: Cell::new(None), _launcher: launcher }),
         }
     }
 

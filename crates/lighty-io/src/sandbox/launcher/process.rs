@@ -10,9 +10,9 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::children::{ChildDescriptors, IGNORED, LaunchedChild, PendingOrder, send_reply};
 use super::messages::{LaunchFault, LaunchRefusal, LaunchReply, ORDER_BYTES_MAX, ProgramOrder};
-use super::programs::LaunchPlan;
+use super::programs::{LaunchPlan, PlanReader};
 use super::upgrade::{ABOVE, Upgrades, invalid};
-use super::{DESCRIPTORS, KILL, MESSAGE_BYTES_MAX, PROGRAM, START};
+use super::{ADDRESS, DESCRIPTORS, KILL, MESSAGE_BYTES_MAX, NEXT, PROGRAM, START};
 use crate::process::descriptors;
 use crate::process::own_program::OwnProgram;
 
@@ -40,17 +40,23 @@ pub(super) struct LauncherProcess {
     children: BTreeMap<u64, LaunchedChild>,
     /// Key of the last order.
     last: u64,
+    /// Plans the next configuration.
+    reader: Option<PlanReader>,
 }
 
 impl LauncherProcess {
-    /// Serves until the server has ended. Returns never.
-    pub(super) fn run(socket: OwnedFd, program: OwnProgram, plan: LaunchPlan) -> ! {
-        leave_server(&socket);
+    /// Serves until the server has ended, or has dropped its end. Returns never.
+    pub(super) fn run(
+        socket: OwnedFd,
+        program: OwnProgram,
+        plan: LaunchPlan,
+        reader: Option<PlanReader>,
+    ) -> ! {
         if let Ok(events) = epoll::create(epoll::CreateFlags::CLOEXEC) {
             let upgrades = Upgrades::of(program);
             let (pending, children) = (BTreeMap::new(), BTreeMap::new());
             let mut launcher =
-                LauncherProcess { socket, events, plan, upgrades, pending, children, last: 0 };
+                Self { socket, events, plan, upgrades, pending, children, last: 0, reader };
             // Ends with the server, or if the system has no memory.
             let _ = launcher.serve();
         }
@@ -113,6 +119,14 @@ impl LauncherProcess {
                 self.take_order(order, fds);
                 return Ok(());
             }
+            Some((&ADDRESS, order)) => {
+                self.plan.ports.obey(order, fds);
+                return Ok(());
+            }
+            Some((&NEXT, [])) => {
+                self.make_next(fds);
+                return Ok(());
+            }
             Some((&DESCRIPTORS, [])) => self.upgrades.keep(fds),
             Some((&START, order)) => self.upgrades.start(order),
             Some((&KILL, process)) => self.upgrades.kill(process),
@@ -131,8 +145,8 @@ impl LauncherProcess {
         let (key, is_end) = (key & !OF_PIDFD, key & OF_PIDFD != 0);
         if let Some(child) = self.children.get_mut(&key) {
             let is_over = if is_end { child.look() } else { child.obey() };
-            // Removed first: a process that has not reached `exec` yet has a copy of the descriptor,
-            // which would report forever.
+            // Removed first: a process that has not reached `exec` yet has a copy of the
+            // descriptor, which would report forever.
             if child.has_ended()
                 && let Some(pidfd) = child.pidfd.take()
             {
@@ -183,6 +197,14 @@ impl LauncherProcess {
         }
     }
 
+    pub(super) fn take_reader(&mut self) -> Option<PlanReader> {
+        self.reader.take()
+    }
+
+    pub(super) fn own_program(&self) -> OwnProgram {
+        self.upgrades.program.clone()
+    }
+
     fn next_key(&mut self) -> u64 {
         self.last += OF_PIDFD + 1;
         self.last
@@ -225,7 +247,7 @@ fn fail(control: &OwnedFd, error: &io::Error) {
 
 /// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its
 /// socket alone: a caller that waits for the end of the server's output must not wait for it.
-fn leave_server(socket: &OwnedFd) {
+pub(super) fn leave_server(socket: &OwnedFd) {
     // SAFETY: the name ends with a zero byte and outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };
     for signal in 1..=libc::SIGSYS {

@@ -3,9 +3,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use super::addresses::PermittedPorts;
 use super::messages::{LaunchFault, LaunchRefusal, ProgramOrder};
 use super::scripts::ScriptPlaces;
 use super::variables::{self, ConfiguredVariables};
@@ -94,6 +96,9 @@ impl fmt::Display for ConfiguredProgram {
     }
 }
 
+/// Reads the configuration again, and plans its programs and ports.
+pub type PlanReader = Box<dyn Fn() -> io::Result<LaunchPlan> + Send>;
+
 /// Programs of the configuration, and limits of their open parts.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchPlan {
@@ -103,6 +108,8 @@ pub struct LaunchPlan {
     pub places: ScriptPlaces,
     /// Variables that the configuration sets for programs.
     pub variables: ConfiguredVariables,
+    /// Ports of the configuration.
+    pub ports: PermittedPorts,
 }
 
 impl LaunchPlan {

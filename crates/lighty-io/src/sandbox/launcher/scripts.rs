@@ -118,7 +118,6 @@ mod tests {
             roots: vec![base.join("root"), base.join("current")],
             targets: [base.join("elsewhere/cgi")].into(),
             written: vec![base.join("root/up")],
-            ..ScriptPlaces::default()
         };
         (dir, places)
     }

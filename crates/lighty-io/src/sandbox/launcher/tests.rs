@@ -15,16 +15,22 @@ use rustix::process::Signal;
 use super::messages::LaunchReply;
 use super::process::PENDING_MAX;
 use super::*;
+use crate::clock::deadline::Deadline;
+use crate::connect::blocking::BlockingSocket;
+use crate::connect::{ConnectOptions, Target, connect as connect_to};
+use crate::listen::{BindOptions, BindSpec, BoundSocket};
 use crate::process::program::Exit;
 use crate::process::spawn::{Child, ChildSignal, forward_lines};
-use crate::sandbox::Coverage;
 use crate::sandbox::tests::{Attacker, attack_in, attacker, populate};
+use crate::sandbox::{self, Coverage, Ports};
 
 /// Places of the programs in the plan.
 const SHELL: u32 = 0;
 const SELF: u32 = 1;
 const SLEEP: u32 = 2;
 const LOG: u32 = 3;
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn with_scripts(dir: &Path) {
     populate(dir);
@@ -72,14 +78,72 @@ fn attack(test: &str, attack: impl FnOnce(&Path) + Send + 'static) {
     if attacker.coverage == Coverage::Serving {
         return;
     }
-    begin(plan(&attacker.dir)).expect("a process");
+    let again = attacker.dir.clone();
+    let reader: PlanReader = Box::new(move || Ok(next_plan(&again)));
+    begin(plan(&attacker.dir), Some(reader), Coverage::Process).expect("a process");
     attacker.run(move |Attacker { dir, .. }| {
         attack(&dir.canonicalize().expect("a directory"));
     });
 }
 
-fn server() -> &'static ServerEnd {
-    SERVER_END.get().expect("a launcher")
+fn server() -> Arc<ServerEnd> {
+    launchers().remove(0)
+}
+
+/// The plan of the next configuration: another program, and all ports.
+fn next_plan(dir: &Path) -> LaunchPlan {
+    let mut plan = plan(dir);
+    plan.programs.push(ConfiguredProgram::fixed(Program::new("/bin/false")));
+    let all = || Ports::All("a test".to_owned());
+    plan.ports = PermittedPorts { bind: all(), connect: all() };
+    plan
+}
+
+#[test]
+fn next_configuration_brings_ports_and_programs() {
+    attack("next_configuration_brings_ports_and_programs", |dir| {
+        let bind = |port: u16| {
+            let spec = BindSpec::Inet(([127, 0, 0, 1], port).into());
+            BoundSocket::bind(&spec, &BindOptions::default())
+        };
+        let refused = bind(0).expect_err("no port is permitted");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let start = || {
+            on_runtime(async {
+                let child = Child::spawn(Program::new("/bin/false")).await?;
+                child.wait().await
+            })
+        };
+        start().expect_err("the first configuration has no such program");
+        let wrong = read_again(plan(dir)).expect_err("not the plan that the launcher reads");
+        assert!(wrong.to_string().contains("changed meanwhile"), "{wrong}");
+        let next = read_again(next_plan(dir)).expect("a launcher");
+        assert!(has_plan(&next_plan(dir)) && !has_plan(&plan(dir)));
+        let bound = bind(0).expect("permitted");
+        let BindSpec::Inet(address) = bound.address().clone() else { panic!("no address") };
+        let connected = || {
+            on_runtime(async {
+                let target = Target::Tcp(address);
+                connect_to(&target, &ConnectOptions::default()).await.map(drop)
+            })
+        };
+        connected().expect("permitted");
+        assert!(sandbox::forbids_port(address.port()), "by this process itself");
+        BlockingSocket::connect("127.0.0.1", address.port(), Deadline::after(PATIENCE))
+            .map(drop)
+            .expect("permitted");
+        let exit = start().expect("a program of the next configuration");
+        assert_eq!(exit, Exit::Code(1));
+        // A refused reload takes the rights back.
+        drop(next);
+        assert_eq!(connected().expect_err("forbidden").kind(), io::ErrorKind::PermissionDenied);
+        start().expect_err("forbidden");
+        read_again(next_plan(dir)).expect("a launcher").keep();
+        for _ in 0..3 {
+            read_again(next_plan(dir)).expect("a launcher").keep();
+        }
+        assert!(launchers().len() == 2 && connected().is_ok());
+    });
 }
 
 fn streams() -> [OwnedFd; 3] {
@@ -195,7 +259,8 @@ fn orders_beyond_the_plan_are_refused() {
 #[test]
 fn malformed_orders_stop_no_other() {
     attack("malformed_orders_stop_no_other", |dir| {
-        let socket = server().socket.as_fd();
+        let launcher = server();
+        let socket = launcher.socket.as_fd();
         let null = streams();
         let some = null.each_ref().map(AsFd::as_fd);
         let (control, theirs) = pair().expect("a pair");

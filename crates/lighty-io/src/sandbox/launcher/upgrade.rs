@@ -27,7 +27,7 @@ pub(super) const ABOVE: RawFd = 20_000;
 
 /// Upgrades of the server.
 pub(super) struct Upgrades {
-    program: OwnProgram,
+    pub(super) program: OwnProgram,
     /// Descriptors for the next one.
     descriptors: Vec<OwnedFd>,
     started: Vec<i32>,

@@ -22,6 +22,7 @@ pub(super) fn rows() -> Vec<Directive> {
 fn sent_files() -> Vec<Directive> {
     vec![
         Directive::bool("proxy-core.allow-x-sendfile", |s, on| of(s).core.allow_x_sendfile = on)
+            .needs(NeedKind::RemovesServed)
             .default("disable")
             .since("1.5")
             .doc(

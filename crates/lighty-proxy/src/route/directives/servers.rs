@@ -211,6 +211,8 @@ fn of_family(spec: &'static ServerFamily) -> Vec<Directive> {
         )
         .needs_at("bin-path", NeedKind::Program)
         .needs_at("x-sendfile-docroot", NeedKind::Served)
+        .needs_at("x-sendfile", NeedKind::RemovesServed)
+        .needs_at("allow-x-send-file", NeedKind::RemovesServed)
         .default("()")
         .doc(doc),
         Directive::parsed(

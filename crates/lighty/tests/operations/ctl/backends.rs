@@ -112,10 +112,15 @@ fn texts(server: &Server, count: usize) -> Vec<String> {
     (0..count).map(|_| server.get("/").text().to_owned()).collect()
 }
 
+/// A directive that lets the sandboxed server connect to a backend.
+fn permitted_ports(backend: &Backend) -> String {
+    format!("server.sandbox-ports = ( {} )", backend.address().port())
+}
+
 #[test]
 fn added_backend_takes_requests_until_it_is_removed() {
     let (one, other) = (Backend::answering("one"), Backend::answering("other"));
-    let server = keeping(&one).start();
+    let server = keeping(&one).config(&permitted_ports(&other)).start();
     let out = done(&server, &["add", &other.name(), "--to", "proxy-core.backends"]);
     assert!(out.ends_with(&format!("{} is added with weight 1\n", other.name())), "{out}");
     let has = |texts: Vec<String>, wanted: &str| texts.iter().any(|text| text == wanted);
@@ -130,7 +135,10 @@ fn added_backend_takes_requests_until_it_is_removed() {
     };
     refused(&["add", &other.name(), "--to", "proxy-core.backends"], "has the backend");
     refused(&["add", "a.example:80", "--to", "proxy-core.backends"], "is no address");
-    refused(&["add", "192.0.2.1:80", "--to", "none"], "no upstream is named none");
+    refused(&["add", "192.0.2.1:80", "--to", "none"], "permits no connections to port 80");
+    let here = other.address().port();
+    let far = format!("192.0.2.1:{here}");
+    refused(&["add", &far, "--to", "none"], "no upstream is named none");
     refused(&["remove", &one.name()], "the configuration has the backend");
     refused(&["remove", "192.0.2.1:80"], "no backend is named 192.0.2.1:80");
     let out =
@@ -165,7 +173,7 @@ fn ordered_limit_holds_requests_back() {
 #[test]
 fn kept_orders_hold_after_a_restart_until_they_are_forgotten() {
     let (one, other) = (Backend::answering("one"), Backend::answering("other"));
-    let mut server = keeping(&one).start();
+    let mut server = keeping(&one).config(&permitted_ports(&other)).start();
     done(
         &server,
         &["add", &other.name(), "--to", "proxy-core.backends", "--weight", "3", "--keep"],

@@ -34,9 +34,12 @@ fn refused_reload_exits_with_its_diagnostics() {
     assert!(after["last_reload_age_s"].is_i64(), "{after}");
 }
 
+/// A command at the start, so that the sandbox permits others at a reload.
+const RUNS_COMMANDS: &str = "include_shell \"true\"";
+
 #[test]
 fn reload_that_hangs_keeps_nobody_waiting() {
-    let server = site().start();
+    let server = site().config(RUNS_COMMANDS).start();
     let conf = server.directory().join("lighty.conf");
     let text = std::fs::read_to_string(&conf).expect("the configuration");
     let begun = server.directory().join("begun");
@@ -99,7 +102,7 @@ impl PendingCall {
 #[test]
 fn callers_that_wait_for_a_reload_are_limited() {
     const WAITING_MAX: usize = 16;
-    let server = site().start();
+    let server = site().config(RUNS_COMMANDS).start();
     let conf = server.directory().join("lighty.conf");
     let text = std::fs::read_to_string(&conf).expect("the configuration");
     let begun = server.directory().join("begun");

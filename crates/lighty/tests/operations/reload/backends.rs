@@ -214,7 +214,8 @@ fn posts_that_wait_are_answered_on_the_same_socket() {
 fn a_program_that_does_not_start_refuses_the_reload() {
     let site = ReloadSite::start(1, &spawned("one", Some("s"), ""), &[]);
     let (_, first) = running_program(&site);
-    let lines = "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/nonexistent/program\" )) )\n";
+    let lines = "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/nonexistent/program\", \
+                 \"socket\" => \"@DIR@/x\" )) )\n";
     let refused = site.refuse(&format!("{lines}{}", spawned("two", Some("s"), "")));
     assert!(refused.contains("/nonexistent/program"), "{refused}");
     assert_eq!(running_program(&site), ("one".into(), first));

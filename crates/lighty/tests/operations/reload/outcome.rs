@@ -12,6 +12,9 @@ use super::site::{Echo, ReloadSite};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A command at the start, so that the sandbox permits others at a reload.
+const RUNS_COMMANDS: &str = "include_shell \"true\"\n";
+
 fn start(lines: &str) -> ReloadSite {
     ReloadSite::start(1, lines, &[("a", b"static"), ("b/a", b"other")])
 }
@@ -109,7 +112,7 @@ fn a_graceful_stop_takes_as_long_as_the_new_configuration_allows() {
 
 #[test]
 fn command_of_a_reload_ends_with_the_server() {
-    let mut site = start("");
+    let mut site = start(RUNS_COMMANDS);
     site.write("include_shell \"echo $$ > @DIR@/shell; sleep 3600\"");
     site.server.signal(Signal::USR1);
     let path = site.server.directory().join("shell");
@@ -338,7 +341,7 @@ fn without_a_server_there_is_nothing_to_reload() {
 
 #[test]
 fn a_stop_does_not_wait_for_a_reload_that_hangs() {
-    let mut site = start("server.tag = \"one\"");
+    let mut site = start(&format!("{RUNS_COMMANDS}server.tag = \"one\""));
     site.write("include_shell \"touch @DIR@/begun; sleep 600\"");
     let pid_file = site.server.directory().join("lighty.pid");
     let reload = move || {
@@ -357,7 +360,7 @@ fn a_stop_does_not_wait_for_a_reload_that_hangs() {
 
 #[test]
 fn signals_and_callers_are_served_while_a_reload_hangs() {
-    let mut site = start("server.tag = \"one\"");
+    let mut site = start(&format!("{RUNS_COMMANDS}server.tag = \"one\""));
     let hanging = "touch @DIR@/begun; while [ ! -e @DIR@/go ]; do sleep 0.05; done";
     site.write(&format!("server.tag = \"two\"\ninclude_shell \"{hanging}\""));
     site.server.signal(Signal::USR1);

@@ -134,11 +134,11 @@ fn children(parent: u32) -> Vec<u32> {
 #[test]
 fn long_requests_reach_programs() {
     let server = with("required")
-        .config("server.max-request-field-size = 262144")
+        .config("server.max-request-field-size = 65535")
         .file("a.sh", format!("{HEAD}printf %s \"$HTTP_X_A$HTTP_X_B\" | wc -c"))
         .start();
-    let lines = ["A", "B"].map(|name| format!("X-{name}: {}\r\n", "x".repeat(60_000)));
-    assert_eq!(server.get_with("/a.sh", &lines.concat()).text().trim(), "120000");
+    let lines = ["A", "B"].map(|name| format!("X-{name}: {}\r\n", "x".repeat(30_000)));
+    assert_eq!(server.get_with("/a.sh", &lines.concat()).text().trim(), "60000");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn commands_of_logs_are_started_again() {
         let first: u32 = read("pids").trim().parse().expect("a number");
         kill(first, Signal::KILL);
         let is_written = || {
-            server.get("/a?second");
+            let _ = server.get("/a?second");
             read("piped.log").contains("/a?second")
         };
         assert!(wait_until(PATIENCE, is_written), "{}", server.log());
@@ -248,17 +248,17 @@ fn programs_among_files_of_the_server_are_covered_in_part() {
 }
 
 #[test]
-fn reload_may_remove_programs_and_bring_none() {
+fn reload_brings_and_removes_programs() {
     let server = with("required")
         .config(&spawning())
         .config("accesslog.filename = \"|cat > @DIR@/piped.log\"\n# end")
         .file("a.sh", format!("{HEAD}echo a"))
+        .file("a.pl", "print \"Content-Type: text/plain\\n\\nperl\";")
         .start();
     edit(&server, "# end", "cgi.assign += ( \".pl\" => \"/usr/bin/perl\" )");
     let (status, text) = ctl(&server, &["reload"]);
-    assert_eq!(status, 1, "{text}");
-    assert!(text.contains("cgi.assign: starting programs (/usr/bin/perl for *.pl)"), "{text}");
-    assert!(text.contains("lighty ctl upgrade"), "{text}");
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(server.get("/a.pl").text(), "perl");
     edit(&server, "cgi.assign += ( \".pl\" => \"/usr/bin/perl\" )", "# end");
     edit(&server, "\"max-procs\" => 1", "\"max-procs\" => 2");
     let (status, text) = ctl(&server, &["reload"]);

@@ -19,8 +19,8 @@ pub(super) fn rows() -> Vec<Directive> {
             "Gives up the rights that serving does not need, after privileges are dropped: new \
              privileges, capabilities, files and ports that the configuration does not name, and \
              system calls. `auto` applies the layers that the kernel has, and `required` refuses to \
-             start if one is missing or covers only a part of the process, as where the \
-             configuration runs programs. `lighty -V`, the status page and `lighty ctl status` show \
+             start if one is missing or covers only a part of the process, as where commands run \
+             that are not known before. `lighty -V`, the status page and `lighty ctl status` show \
              each layer.",
         )
         .example("server.sandbox = \"required\""),

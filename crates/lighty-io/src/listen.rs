@@ -6,6 +6,7 @@
 //! connections; otherwise the workers share one through [`BoundSocket::try_clone`].
 
 mod closing;
+pub(crate) mod handshakes;
 mod inherit;
 mod interfaces;
 mod mend;

@@ -4,30 +4,15 @@
 //! unfinished handshakes. Therefore new handshakes are blocked first, the unfinished ones get time
 //! to complete, and the queue is emptied.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use socket2::{SockFilter, SockRef};
-
+use super::handshakes;
 use super::{Accepting, Listener, SocketOrigin};
+use crate::sandbox::launcher;
 
 /// Time for unfinished handshakes to complete: a round trip to a distant client.
 pub const CLOSING_TIME: Duration = Duration::from_millis(250);
-
-/// Classic BPF over a TCP header: segments with SYN and without ACK, which begin a handshake, are
-/// dropped. linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_JMP|BPF_JEQ|BPF_K,
-/// BPF_RET|BPF_K.
-const NO_HANDSHAKES: [SockFilter; 5] = {
-    const FLAGS_AT: u32 = 13;
-    const SYN: u32 = 0x02;
-    const ACK: u32 = 0x10;
-    [
-        SockFilter::new(0x30, 0, 0, FLAGS_AT),
-        SockFilter::new(0x54, 0, 0, SYN | ACK),
-        SockFilter::new(0x15, 0, 1, SYN),
-        SockFilter::new(0x06, 0, 0, 0),
-        SockFilter::new(0x06, 0, 0, u32::MAX),
-    ]
-};
 
 impl Listener {
     /// Blocks new handshakes. A client that starts one retries a second later, and is then refused
@@ -38,8 +23,11 @@ impl Listener {
     /// has no handshake; remove its file before.
     pub fn refuse_new(&mut self) {
         if let (Accepting::Tcp(socket), SocketOrigin::Bound(_)) = (&self.socket, &self.origin) {
-            // If the filter is not permitted (a sandbox), a few handshakes are lost.
-            let _ = SockRef::from(socket).attach_filter(&NO_HANDSHAKES);
+            // Some kernels permit it to root alone. If nobody may attach it, a few handshakes are
+            // lost.
+            if handshakes::refuse(socket).is_err() {
+                let _ = launcher::refuse_handshakes(socket.as_fd());
+            }
         }
     }
 }

@@ -151,7 +151,17 @@ pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, address: SocketAddr) -> i
     reply(send_address(order, socket)?.as_fd()).map(drop)
 }
 
-/// The same without blocking.
+/// Has a listening socket refuse handshakes, where the kernel does not permit this process to.
+///
+/// # Errors
+/// There is no launcher, or the system's error.
+pub(crate) fn refuse_handshakes(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let address = SocketAddr::from(([0; 4], 0));
+    let order = AddressOrder { purpose: AddressUse::Refuse, address };
+    reply(send_address(order, socket)?.as_fd()).map(drop)
+}
+
+/// The same as [`connect_blocking`] without blocking.
 ///
 /// # Errors
 /// As for [`bind`].

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::SendFlags;
 
+use crate::listen::handshakes;
 use crate::process::descriptors;
 use crate::sandbox::Ports;
 
@@ -33,6 +34,8 @@ impl Default for PermittedPorts {
 pub(super) enum AddressUse {
     Bind,
     Connect,
+    /// The socket shall refuse handshakes. The address does not matter.
+    Refuse,
 }
 
 /// An order to bind or connect the socket that comes with it.
@@ -47,6 +50,7 @@ impl PermittedPorts {
         let ports = match order.purpose {
             AddressUse::Bind => &self.bind,
             AddressUse::Connect => &self.connect,
+            AddressUse::Refuse => return true,
         };
         match ports {
             Ports::All(_) => true,
@@ -78,6 +82,7 @@ impl AddressOrder {
         let mut bytes = vec![match self.purpose {
             AddressUse::Bind => b'b',
             AddressUse::Connect => b'c',
+            AddressUse::Refuse => b'r',
         }];
         let scope = match self.address {
             SocketAddr::V4(_) => 0,
@@ -98,6 +103,7 @@ impl AddressOrder {
         let purpose = match purpose {
             b'b' => AddressUse::Bind,
             b'c' => AddressUse::Connect,
+            b'r' => AddressUse::Refuse,
             _ => return None,
         };
         let (port, rest) = rest.split_first_chunk::<2>()?;
@@ -114,6 +120,7 @@ impl AddressOrder {
     fn carry_out(self, socket: &OwnedFd) -> io::Result<()> {
         match self.purpose {
             AddressUse::Bind => Ok(rustix::net::bind(socket, &self.address)?),
+            AddressUse::Refuse => handshakes::refuse(socket),
             AddressUse::Connect => {
                 // The launcher waits for nobody.
                 rustix::io::ioctl_fionbio(socket, true)?;
@@ -135,7 +142,7 @@ mod tests {
         for (text, purpose) in [
             ("127.0.0.1:80", AddressUse::Bind),
             ("[::1]:65535", AddressUse::Connect),
-            ("[fe80::1%3]:1", AddressUse::Bind),
+            ("[fe80::1%3]:1", AddressUse::Refuse),
         ] {
             let order = AddressOrder { purpose, address: text.parse().expect("an address") };
             assert_eq!(AddressOrder::decode(&order.encode()), Some(order));

@@ -115,8 +115,8 @@ impl Drop for Running {
 /// Adds the cause to the error of opening a file.
 static EXPLANATION: OnceLock<fn(&Path, io::Error) -> io::Error> = OnceLock::new();
 
-/// Has errors of opening files explained. For a process whose sandbox refuses files that its user
-/// may read.
+/// Has errors of opening files explained, for a process in a sandbox that refuses files which its
+/// user may read.
 pub fn explain_errors(explain: fn(&Path, io::Error) -> io::Error) {
     let _ = EXPLANATION.set(explain);
 }

@@ -1,15 +1,16 @@
-//! A process outside the sandbox that starts programs: those of the configuration, and this one
-//! again for an upgrade of the binary. A restricted process can execute nothing, and what it
-//! executed would be as restricted.
+//! A process outside the sandbox that starts the programs of the configuration, and this program
+//! again for an upgrade of the binary. A restricted process can execute nothing, and its programs
+//! would be as restricted.
 //!
 //! It is forked before the restrictions, with the list of programs. Orders name a program by its
 //! place in the list, so that foreign code in the server can start nothing else. The launcher ends
-//! with the server, and its children get TERM then, as those of the server would.
+//! with the server, and its children get TERM then, as children of the server would.
 //!
-//! Reading order: this file (the server's end), `messages`, `programs` (the programs, and what an
-//! order may leave open), `scripts` and `variables` (checks of CGI programs), `launched` (a started
-//! program), `process` (the launcher itself), `children` (its children), `upgrade`, `addresses`
-//! (sockets that it binds and connects), `next` (the launcher of the next configuration).
+//! Reading order: this file (the server's end), `messages`, `programs` (the programs, and the
+//! open parts of an order), `scripts` and `variables` (checks of CGI programs), `launched` (a
+//! started program), `process` (the launcher itself), `children` (its children), `upgrade`,
+//! `addresses` (sockets that it binds and connects), `next` (the launcher of the next
+//! configuration).
 
 mod addresses;
 mod children;
@@ -60,7 +61,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(PART_BYTES + 16 <= MESSAGE_BYTES_MAX);
 
 /// Kinds of messages: descriptors for the next upgrade, the upgrade, a signal to its process, a
-/// program of the configuration, a socket to bind or connect, and a launcher for the next
+/// program of the configuration, a socket to bind, connect or restrict, and a launcher for the next
 /// configuration.
 const DESCRIPTORS: u8 = b'd';
 const START: u8 = b's';
@@ -137,8 +138,7 @@ pub fn starts_programs() -> bool {
 /// # Errors
 /// `EACCES`, if no configuration names the port; the error of the bind.
 pub(crate) fn bind(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
-    let order = AddressOrder { purpose: AddressUse::Bind, address };
-    reply(send_address(order, socket)?.as_fd()).map(drop)
+    obey_address(AddressOrder { purpose: AddressUse::Bind, address }, socket)
 }
 
 /// Begins to connect a socket that the sandbox's rules do not let this process connect. Waits for
@@ -147,8 +147,7 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()
 /// # Errors
 /// As for [`bind`].
 pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
-    let order = AddressOrder { purpose: AddressUse::Connect, address };
-    reply(send_address(order, socket)?.as_fd()).map(drop)
+    obey_address(AddressOrder { purpose: AddressUse::Connect, address }, socket)
 }
 
 /// Has a listening socket refuse handshakes, where the kernel does not permit this process to.
@@ -157,7 +156,10 @@ pub(crate) fn connect_blocking(socket: BorrowedFd<'_>, address: SocketAddr) -> i
 /// There is no launcher, or the system's error.
 pub(crate) fn refuse_handshakes(socket: BorrowedFd<'_>) -> io::Result<()> {
     let address = SocketAddr::from(([0; 4], 0));
-    let order = AddressOrder { purpose: AddressUse::Refuse, address };
+    obey_address(AddressOrder { purpose: AddressUse::Refuse, address }, socket)
+}
+
+fn obey_address(order: AddressOrder, socket: BorrowedFd<'_>) -> io::Result<()> {
     reply(send_address(order, socket)?.as_fd()).map(drop)
 }
 
@@ -200,10 +202,9 @@ pub(crate) struct LaunchedProgram {
 /// # Errors
 /// A [`LaunchRefusal`], if the configuration has no such program; errors of the system.
 pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
-    let known = launchers().into_iter().filter(|_| program.identity.is_none());
-    let mut known =
-        known.filter_map(|launcher| Some((launcher.plan.order_of(&program)?, launcher)));
-    let (order, launcher) = known.next().ok_or_else(unknown)?;
+    let mut known = launchers().into_iter().filter(|_| program.identity.is_none());
+    let found = known.find_map(|launcher| Some((launcher.plan.order_of(&program)?, launcher)));
+    let (order, launcher) = found.ok_or_else(unknown)?;
     let (stdin, stdin_theirs) = match program.stdin {
         ChildInput::Null => (None, execution::empty_input()?),
         ChildInput::Pipe => {
@@ -224,9 +225,8 @@ pub(crate) fn start(program: Program) -> io::Result<LaunchedProgram> {
 /// As for [`start`].
 pub(crate) fn start_log(command: &str, has_stderr: bool) -> io::Result<(LaunchedProcess, File)> {
     let mut known = launchers().into_iter();
-    let mut known =
-        known.find_map(|launcher| Some((launcher.plan.order_of_log(command)?, launcher)));
-    let (order, launcher) = known.take().ok_or_else(unknown)?;
+    let found = known.find_map(|launcher| Some((launcher.plan.order_of_log(command)?, launcher)));
+    let (order, launcher) = found.ok_or_else(unknown)?;
     let (input, ours) = pipe_with(PipeFlags::CLOEXEC)?;
     let stderr = match has_stderr {
         true => io::stderr().as_fd().try_clone_to_owned()?,

@@ -1,5 +1,5 @@
 //! Sockets that a launcher binds and connects for the server: a reload may bring listeners and
-//! backends at ports that the sandbox's rules lack. The ports are those of the configuration that
+//! backends at ports that the sandbox's rules lack. The ports come from the configuration, which
 //! the launcher has read itself, so foreign code in the server gains nothing.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ pub(super) enum AddressUse {
     Refuse,
 }
 
-/// An order to bind or connect the socket that comes with it.
+/// An order to bind, connect or restrict the socket that comes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressOrder {
     pub(super) purpose: AddressUse,

@@ -15,8 +15,8 @@ use super::process::LauncherProcess;
 use super::{LAUNCHERS, LaunchPlan, NEXT, ServerEnd, pair, send};
 use crate::process::descriptors;
 
-/// Launchers in use beside those whose programs still run: that of the present configuration, and
-/// the one before for its requests under way.
+/// Launchers in use, beside older ones with running programs: the present configuration's, and the
+/// one before for its requests under way.
 const IN_USE_MAX: usize = 2;
 
 /// Seconds until a launcher must have read the configuration.
@@ -101,7 +101,7 @@ impl LauncherProcess {
         // SAFETY: this process has one thread.
         match unsafe { libc::fork() } {
             0 => {
-                // A grandchild belongs to nobody who would have to wait for it. SAFETY: as before.
+                // This launcher need not wait for a grandchild. SAFETY: as before.
                 if unsafe { libc::fork() } == 0
                     && let Some(reader) = self.take_reader()
                 {

@@ -1,4 +1,4 @@
-//! Programs that the launcher may start: those of the configuration. An order names one by its
+//! Programs of the configuration, which the launcher may start. An order names one by its
 //! place in the list, and has the parts that the configuration leaves open.
 
 use std::ffi::OsString;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -26,8 +26,7 @@ pub struct FsLoader;
 impl Loader for FsLoader {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         refuse_fifo(path)?;
-        let explain = EXPLANATION.get().copied().unwrap_or(|_, error| error);
-        read_limited(File::open(path).map_err(|error| explain(path, error))?)
+        read_limited(File::open(path).map_err(|error| explained(path, error))?)
     }
 
     fn glob(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
@@ -90,6 +89,7 @@ impl Running {
     /// that has started.
     fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         if let Some(reason) = REFUSAL.get() {
+            SANDBOX_REFUSALS.fetch_add(1, Ordering::Relaxed);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, *reason));
         }
         HAS_RUN.store(true, Ordering::Relaxed);
@@ -112,13 +112,31 @@ impl Drop for Running {
     }
 }
 
-/// Adds the cause to the error of opening a file.
-static EXPLANATION: OnceLock<fn(&Path, io::Error) -> io::Error> = OnceLock::new();
+/// The error of opening a file with its cause, if that is the sandbox.
+pub type Explain = fn(&Path, &io::Error) -> Option<io::Error>;
+
+static EXPLANATION: OnceLock<Explain> = OnceLock::new();
 
 /// Has errors of opening files explained, for a process in a sandbox that refuses files which its
 /// user may read.
-pub fn explain_errors(explain: fn(&Path, io::Error) -> io::Error) {
+pub fn explain_errors(explain: Explain) {
     let _ = EXPLANATION.set(explain);
+}
+
+fn explained(path: &Path, error: io::Error) -> io::Error {
+    let cause = EXPLANATION.get().and_then(|explain| explain(path, &error));
+    if cause.is_some() {
+        SANDBOX_REFUSALS.fetch_add(1, Ordering::Relaxed);
+    }
+    cause.unwrap_or(error)
+}
+
+/// Files and commands of configurations that the sandbox has refused.
+static SANDBOX_REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of files and commands of configurations that the sandbox of this process has refused.
+pub fn sandbox_refusals() -> u64 {
+    SANDBOX_REFUSALS.load(Ordering::Relaxed)
 }
 
 /// Reason why this process starts no commands any more.

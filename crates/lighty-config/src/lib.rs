@@ -69,7 +69,10 @@ pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionOutcome, ConditionReport, DirectiveReport, Explanation, Judgement};
 pub use field::{Facts, Field};
 pub use fmt::format;
-pub use fs_loader::{FsLoader, end_commands, explain_errors, has_run_commands, refuse_commands};
+pub use fs_loader::{
+    Explain, FsLoader, end_commands, explain_errors, has_run_commands, refuse_commands,
+    sandbox_refusals,
+};
 pub use load::{Main, load};
 pub use loader::{Loader, MemoryLoader};
 pub use need::{Need, NeedKind};

@@ -29,7 +29,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use layer::{Layer, LayerFault, LayerState};
 pub(crate) use refusal::note_refusal;
-pub use refusal::{explained, explained_write};
+pub use refusal::{cause, explained, explained_write};
 pub use rules::{Access, MissingPort, Ports, SandboxRules};
 
 use crate::threads;

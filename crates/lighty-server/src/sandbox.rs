@@ -102,7 +102,7 @@ pub(crate) fn enter(
     if plan.coverage == Coverage::Process {
         lighty_config::refuse_commands(NO_COMMANDS);
     }
-    lighty_config::explain_errors(sandbox::explained);
+    lighty_config::explain_errors(sandbox::cause);
     let _ = APPLIED.set(Applied { coverage: plan.coverage, derived, programs });
     let incomplete = sandbox::layers().into_iter().find(|layer| layer.word() != "on");
     match incomplete.filter(|_| server.sandbox.mode == SandboxMode::Required) {

@@ -281,10 +281,15 @@ fn start_in_background(cli: &Cli) -> Result<(), CommandFailure> {
 /// reload.
 fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     let path = cli.config.as_deref().unwrap_or(Path::new("-"));
+    let refusals = lighty_config::sandbox_refusals();
     let (config, diagnostics, sources) = read(cli, &Main::File(path));
     let warnings = diagnostics.render(&sources, Style { color: false });
     match config {
         Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, warnings }),
+        // Other errors may be there as well: the new process of an upgrade names them.
+        _ if lighty_config::sandbox_refusals() > refusals => {
+            Err(reload::Refusal::by_sandbox(warnings.trim_end()))
+        }
         _ => Err(reload::Refusal::new(warnings.trim_end())),
     }
 }

@@ -57,10 +57,13 @@ pub(crate) fn note_refusal(root: &Path, rel: &[u8], error: &io::Error) {
 /// Adds the cause and the advice to the error of an open for reading, if the sandbox caused it. May
 /// block.
 pub fn explained(path: &Path, error: io::Error) -> io::Error {
-    match is_by_sandbox(path, AccessMode::READ_OK, &error) {
-        true => with_advice(&error),
-        false => error,
-    }
+    cause(path, &error).unwrap_or(error)
+}
+
+/// The error of an open for reading with the cause and the advice, if the sandbox caused it. May
+/// block.
+pub fn cause(path: &Path, error: &io::Error) -> Option<io::Error> {
+    is_by_sandbox(path, AccessMode::READ_OK, error).then(|| with_advice(error))
 }
 
 /// The same for an open that writes to a file, or makes it. May block.

@@ -38,6 +38,11 @@ impl Refusal {
         Self { text: text.into(), kind: RefusalKind::Configuration }
     }
 
+    /// A refusal of a configuration of which the sandbox has refused a file or a command.
+    pub fn by_sandbox(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: RefusalKind::Sandbox }
+    }
+
     /// The same with other text.
     pub(super) fn map(self, change: impl FnOnce(String) -> String) -> Self {
         Self { text: change(self.text), ..self }

@@ -146,6 +146,23 @@ fn reload_with_upgrade_upgrades_only_for_the_sandbox() {
 }
 
 #[test]
+fn files_and_commands_that_the_sandbox_hides_from_a_reload_come_by_an_upgrade() {
+    let data = Scratch::new("lighty-data-");
+    let part = data.path().join("part");
+    write_file(&part, "setenv.add-response-header = ( \"X-Part\" => \"1\" )");
+    for keyword in ["include \"", "include_shell \"cat "] {
+        let line = Line::start(site().config("server.sandbox = \"auto\"").config("# end"));
+        let path = line.first.directory().join("lighty.conf");
+        let text = std::fs::read_to_string(&path).expect("the configuration");
+        write_file(&path, text.replace("# end", &format!("{keyword}{}\"", part.display())));
+        let out = line.done(&["reload", "--upgrade"]);
+        assert!(out.contains("upgraded instead: process "), "{keyword}: {out}");
+        let response = get(line.first.address()).expect("a response");
+        assert!(response.contains("X-Part: 1"), "{keyword}: {response}");
+    }
+}
+
+#[test]
 fn reload_and_upgrade_that_both_fail_name_both_reasons() {
     let line = Line::start(site().config("server.sandbox = \"auto\"").config("# end"));
     let path = line.first.directory().join("lighty.conf");

@@ -320,7 +320,7 @@ impl Supervisor {
             Ok(text) => format!("ok\n{text}\n"),
             Err(text) => format!("failed\n{text}\n"),
         };
-        caller.reply(text.as_bytes()).await;
+        caller.reply(text.as_bytes());
     }
 
     async fn stop(&self) {

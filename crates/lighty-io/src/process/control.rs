@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use self::access::{ControlAccess, ControlRight};
@@ -23,11 +24,17 @@ use self::access::{ControlAccess, ControlRight};
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// Callers whose requests are read at a time.
-const CALLERS_MAX: usize = 16;
+/// Callers at a time, from the connection to the end of the reply: root and the server's user, who
+/// wait in the kernel's queue beyond it, and members of the groups, who are then turned away. So
+/// members cannot keep the owner waiting.
+const OWNERS_MAX: usize = 64;
+const MEMBERS_MAX: usize = 64;
 
 /// Timeout for a caller's request, and for each part of the reply.
 const CALLER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Timeout for the whole reply.
+const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Decides whether the bytes so far are a whole request.
 pub type IsComplete = fn(&[u8]) -> bool;
@@ -68,6 +75,8 @@ pub struct Caller {
     pub request: Vec<u8>,
     /// The process that called.
     pub process: CallerProcess,
+    /// Its place among the callers.
+    place: OwnedSemaphorePermit,
 }
 
 /// A calling process, as the kernel names it.
@@ -214,6 +223,28 @@ impl ControlSocket {
     }
 }
 
+/// Places of callers, by kind.
+struct Places {
+    owners: Arc<Semaphore>,
+    members: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new() -> Self {
+        let [owners, members] =
+            [OWNERS_MAX, MEMBERS_MAX].map(|count| Arc::new(Semaphore::new(count)));
+        Self { owners, members }
+    }
+
+    /// A place for this process. `None`: as many of its kind are served already.
+    async fn take(&self, process: CallerProcess) -> Option<OwnedSemaphorePermit> {
+        match process.is_owner() {
+            true => Arc::clone(&self.owners).acquire_owned().await.ok(),
+            false => Arc::clone(&self.members).try_acquire_owned().ok(),
+        }
+    }
+}
+
 /// Reads requests, of several callers at a time.
 async fn accept_calls(
     listener: UnixListener,
@@ -221,42 +252,36 @@ async fn accept_calls(
     is_complete: IsComplete,
     queue: mpsc::Sender<Caller>,
 ) {
-    let places = Arc::new(Semaphore::new(CALLERS_MAX));
+    let places = Places::new();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: wait until connections in progress return some.
             tokio::time::sleep(CALLER_PATIENCE).await;
             continue;
         };
-        let (queue, access) = (queue.clone(), Arc::clone(&access));
+        let Some(process) = permitted(&stream, &access) else { continue };
+        let Some(place) = places.take(process).await else { continue };
+        let queue = queue.clone();
         tokio::spawn(async move {
-            if let Some(caller) = read_call(stream, &access, is_complete).await {
+            let mut caller = Caller { stream, request: Vec::new(), process, place };
+            let reading = caller.read(is_complete);
+            if let Ok(Ok(())) = tokio::time::timeout(CALLER_PATIENCE, reading).await {
                 // The socket is gone if nobody receives.
                 let _ = queue.send(caller).await;
             }
-            drop(place);
         });
     }
 }
 
-async fn read_call(
-    stream: UnixStream,
-    access: &ControlAccess,
-    is_complete: IsComplete,
-) -> Option<Caller> {
+/// The process behind a connection, if it has a right.
+fn permitted(stream: &UnixStream, access: &ControlAccess) -> Option<CallerProcess> {
     let peer = stream.peer_cred().ok()?;
     let mut groups = vec![peer.gid()];
     if access.has_groups() {
         groups.extend(access::peer_groups(stream.as_fd()));
     }
     let right = access.right(peer.uid(), &groups)?;
-    let process = CallerProcess { uid: peer.uid(), pid: peer.pid().unwrap_or(0), right };
-    let mut caller = Caller { stream, request: Vec::new(), process };
-    let reading = caller.read(is_complete);
-    tokio::time::timeout(CALLER_PATIENCE, reading).await.ok()?.ok()?;
-    Some(caller)
+    Some(CallerProcess { uid: peer.uid(), pid: peer.pid().unwrap_or(0), right })
 }
 
 impl Drop for ControlSocket {
@@ -289,16 +314,35 @@ impl Caller {
         str::from_utf8(&self.request).unwrap_or_default().trim()
     }
 
-    /// Sends the reply. A caller that is gone, or takes nothing for a second, misses it.
-    pub async fn reply(mut self, reply: &[u8]) {
-        let mut left = reply;
+    /// Sends the reply. A caller that does not take it at once gets the rest while others are
+    /// served; one that is gone, or takes nothing for a second, misses it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn reply(self, reply: &[u8]) {
+        // Written past tokio, which does not know yet whether the socket is writable: the process
+        // may end right after.
+        let sent = match rustix::io::write(&self.stream, reply) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => return,
+        };
+        if let Some(left) = reply.get(sent..).filter(|left| !left.is_empty()) {
+            let left = left.to_vec();
+            tokio::spawn(tokio::time::timeout(REPLY_PATIENCE, self.reply_slowly(left)));
+        }
+    }
+
+    async fn reply_slowly(mut self, reply: Vec<u8>) {
+        let mut left = reply.as_slice();
         while !left.is_empty() {
             let write = self.stream.write(left);
             match tokio::time::timeout(CALLER_PATIENCE, write).await {
                 Ok(Ok(written)) if written > 0 => left = &left[written..],
-                _ => return,
+                _ => break,
             }
         }
+        drop(self.place);
     }
 }
 
@@ -350,7 +394,7 @@ mod tests {
                 std::thread::spawn(move || ask(&socket_path, b"reload\n", Duration::from_secs(20)));
             let caller = socket.next().await;
             assert_eq!(caller.line(), "reload");
-            caller.reply(b"ok\n").await;
+            caller.reply(b"ok\n");
             assert_eq!(asking.join().expect("no panic").expect("a reply"), b"ok\n");
         });
         assert!(!path.exists());
@@ -366,8 +410,54 @@ mod tests {
             let second = path.clone();
             let asking =
                 std::thread::spawn(move || ask(&second, b"reload", Duration::from_secs(20)));
-            socket.next().await.reply(b"refused\nno\n").await;
+            socket.next().await.reply(b"refused\nno\n");
             assert_eq!(asking.join().expect("no panic").expect("a reply"), b"refused\nno\n");
+        });
+    }
+
+    #[test]
+    fn caller_that_does_not_take_its_reply_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("ctl");
+        let long = vec![b'x'; 4 << 20];
+        runtime().block_on(async {
+            let socket = bind(&path, until_end).expect("a socket");
+            let mut slow = net::UnixStream::connect(&path).expect("connected");
+            slow.shutdown(std::net::Shutdown::Write).expect("shut down");
+            let began = std::time::Instant::now();
+            socket.next().await.reply(&long);
+            assert!(began.elapsed() < CALLER_PATIENCE / 2, "{:?}", began.elapsed());
+            // It gets the whole reply once it reads.
+            let reading = tokio::task::spawn_blocking(move || {
+                let mut got = Vec::new();
+                slow.read_to_end(&mut got).map(|_| got)
+            });
+            assert_eq!(reading.await.expect("no panic").expect("a reply"), long);
+        });
+    }
+
+    #[test]
+    fn members_are_turned_away_at_their_limit_and_owners_wait() {
+        let owner = CallerProcess {
+            uid: rustix::process::geteuid().as_raw(),
+            pid: 1,
+            right: ControlRight::Change,
+        };
+        let member = CallerProcess { uid: owner.uid.wrapping_add(1), ..owner };
+        let places = Places::new();
+        runtime().block_on(async {
+            let mut taken = Vec::new();
+            for _ in 0..MEMBERS_MAX {
+                taken.push(places.take(member).await.expect("a place"));
+            }
+            assert!(places.take(member).await.is_none());
+            for _ in 0..OWNERS_MAX {
+                taken.push(places.take(owner).await.expect("a place"));
+            }
+            let waiting = tokio::time::timeout(Duration::from_millis(20), places.take(owner));
+            waiting.await.expect_err("no place is free");
+            taken.clear();
+            assert!(places.take(owner).await.is_some() && places.take(member).await.is_some());
         });
     }
 

@@ -61,6 +61,6 @@ pub(super) async fn serve_beside_a_reload(
             (control::refuse(&ControlFault::Busy), Beside::Served)
         }
     };
-    caller.reply(&reply).await;
+    caller.reply(&reply);
     beside
 }

@@ -72,11 +72,11 @@ impl Main<'_> {
         let server = ControlledServer::of(self.reloader);
         match control::serve(&server, &caller.request, caller.process).await {
             ControlWork::Respond(reply) => {
-                caller.reply(&reply).await;
+                caller.reply(&reply);
                 None
             }
             ControlWork::Signal(reply, signal) => {
-                caller.reply(&reply).await;
+                caller.reply(&reply);
                 Some(Wish::Signal(signal))
             }
             ControlWork::Reload(kind) => {
@@ -122,11 +122,11 @@ impl Main<'_> {
                 }
             };
             for caller in served {
-                caller.reply(&reply).await;
+                caller.reply(&reply);
             }
             if signal.is_some() {
                 for caller in waiting {
-                    caller.reply(&reply).await;
+                    caller.reply(&reply);
                 }
                 return signal;
             }
@@ -312,7 +312,7 @@ async fn graceful(
                 }
             },
             caller = main.caller() => {
-                caller.reply(&control::refuse(&ControlFault::Stopping)).await;
+                caller.reply(&control::refuse(&ControlFault::Stopping));
                 false
             }
             () = tick => false,

@@ -52,7 +52,7 @@ pub(super) async fn upgrade(
         Ok(Ok(ready)) => ready,
         Ok(Err(why)) => return stay(caller, why, say).await,
         Err(signal) => {
-            caller.reply(&control::upgraded(Err(UpgradeFault::Stopping))).await;
+            caller.reply(&control::upgraded(Err(UpgradeFault::Stopping)));
             return UpgradeEnd::Stops(signal);
         }
     };
@@ -75,7 +75,7 @@ pub(super) async fn upgrade(
             let text =
                 format!("process {pid} serves; process {own} ends when its connections have");
             say(Level::Notice, &text);
-            caller.reply(&control::upgraded(Ok(text))).await;
+            caller.reply(&control::upgraded(Ok(text)));
             main.reloader.listeners.hand_over(&listeners);
             UpgradeEnd::Leaves(successor)
         }
@@ -85,7 +85,7 @@ pub(super) async fn upgrade(
 async fn stay(caller: Caller, why: UpgradeFault, say: &dyn Fn(Level, &str)) -> UpgradeEnd {
     let text = format!("upgrade refused, this process goes on serving: {why}");
     text.lines().filter(|line| !line.trim().is_empty()).for_each(|line| say(Level::Error, line));
-    caller.reply(&control::upgraded(Err(why))).await;
+    caller.reply(&control::upgraded(Err(why)));
     UpgradeEnd::Stays
 }
 
@@ -109,7 +109,7 @@ async fn beside<T>(
         };
         match met {
             Beside::Served => {}
-            Beside::Waits(caller) => caller.reply(&control::refuse(&ControlFault::Busy)).await,
+            Beside::Waits(caller) => caller.reply(&control::refuse(&ControlFault::Busy)),
             Beside::Signal(signal @ (Signal::Stop | Signal::GracefulStop)) => return Err(signal),
             Beside::Signal(Signal::ReopenLogs) => upkeep.reopen_logs(),
             Beside::Signal(Signal::Report) => upkeep.report_counters(),

@@ -53,6 +53,6 @@ async fn respond(main: &Main<'_>, caller: Caller) -> Option<Signal> {
             (control::refuse(&ControlFault::Stopping), None)
         }
     };
-    caller.reply(&reply).await;
+    caller.reply(&reply);
     signal
 }

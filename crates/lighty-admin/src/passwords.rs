@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 pub use lighty_io::process::memory_file::MemoryFile;
 use lighty_io::process::terminal::Silenced;
-pub use lighty_modules::auth::hash_password as hash;
+pub use lighty_modules::auth::{PasswordScheme, hash_password as hash};
 
 /// Prompts twice at a terminal without echo; otherwise reads the first line of standard input, for
 /// scripts.

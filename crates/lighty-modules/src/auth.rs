@@ -5,6 +5,7 @@
 //! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
 //! hashing passwords happens off the event loops.
 
+mod argon2_hash;
 mod credentials_error;
 mod des_crypt;
 mod digest;
@@ -39,7 +40,7 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 use credentials_error::CredentialsError;
 use digest::{DigestCredentials, Flaw};
 use nonce::{Nonces, Use};
-pub use password::hash_password;
+pub use password::{PasswordScheme, hash_password};
 use require::Rule;
 pub use settings::AuthSettings;
 use store::{Loaded, Look, Store};

@@ -16,6 +16,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "acme")]
 use lighty_admin::certificates::Reason;
+use lighty_admin::passwords::PasswordScheme;
 
 use crate::{absent, address};
 pub(crate) use ctl::{Ctl, RunningServer};
@@ -184,6 +185,23 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Ways to hash a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HashScheme {
+    Bcrypt,
+    Argon2id,
+}
+
+impl HashScheme {
+    /// The scheme with this cost of bcrypt.
+    pub(crate) fn with(self, cost: u32) -> PasswordScheme {
+        match self {
+            Self::Bcrypt => PasswordScheme::Bcrypt(cost),
+            Self::Argon2id => PasswordScheme::Argon2id,
+        }
+    }
+}
+
 /// Subcommands.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Command {
@@ -273,10 +291,13 @@ pub(crate) enum Command {
         #[command(flatten)]
         reading: Reading,
     },
-    /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`
+    /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`, or argon2id
     HashPassword {
         /// Name of the user; without it only the hash is printed
         user: Option<String>,
+        /// bcrypt, which other servers read too, or argon2id, which takes 64 MiB for each guess
+        #[arg(long, default_value = "bcrypt")]
+        scheme: HashScheme,
         /// Cost of bcrypt: each step doubles the time that a guess takes
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=17))]
         cost: u32,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_admin::ctl::{CtlError, Verb};
-use lighty_admin::passwords::MemoryFile;
+use lighty_admin::passwords::{MemoryFile, PasswordScheme};
 use lighty_admin::{browser, check, ctl, passwords};
 use lighty_config::{
     Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style,
@@ -94,7 +94,9 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Ctl { what, server, .. }) => control(&cli, server, &what.verb()),
         #[cfg(feature = "acme")]
         Some(Command::Cert { what, .. }) => load(&cli).and_then(|config| cert::run(&config, what)),
-        Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
+        Some(Command::HashPassword { user, scheme, cost }) => {
+            hash_password(user.as_deref(), scheme.with(*cost))
+        }
         #[cfg(feature = "scripts")]
         Some(Command::Script { what }) => script_run::script(what),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
@@ -538,14 +540,14 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Prints a line of a user file for the password typed, or for the first line of standard input.
-fn hash_password(user: Option<&str>, cost: u32) -> Result<(), CommandFailure> {
+fn hash_password(user: Option<&str>, scheme: PasswordScheme) -> Result<(), CommandFailure> {
     if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', '\n', '#'])) {
         return Err(CommandFailure::Says(format!(
             "{user:?}: a name is not empty and has no `:` or `#`"
         )));
     }
     let password = passwords::ask()?;
-    let hash = passwords::hash(&password, cost)?;
+    let hash = passwords::hash(&password, scheme)?;
     let user = user.map_or_else(String::new, |user| format!("{user}:"));
     writeln!(std::io::stdout(), "{user}{hash}")?;
     Ok(())

@@ -8,7 +8,7 @@ use md5::Digest;
 use sha1::Sha1;
 
 use super::user_line_error::UserLineError;
-use super::{des_crypt, md5_crypt, sha_crypt, yescrypt_hash};
+use super::{argon2_hash, des_crypt, md5_crypt, sha_crypt, yescrypt_hash};
 
 /// Maximum password length in bytes: hashing time grows with the length, and a client may send
 /// thousands. A longer password is wrong.
@@ -28,9 +28,16 @@ pub(super) enum Password {
     Yescrypt(Box<str>),
     /// The traditional crypt(3), without a prefix, and its extended form, `_`.
     DesCrypt(Box<str>),
-    /// `{SHA}`.
-    Sha1([u8; 20]),
+    /// `$argon2id$` and `$argon2i$`.
+    Argon2(Box<str>),
+    /// `{SHA}`, and `{SSHA}` with a salt behind the password.
+    Sha1 { sum: [u8; SHA1_BYTES], salt: Box<[u8]> },
 }
+
+const SHA1_BYTES: usize = 20;
+
+/// Maximum salt of `{SSHA}`, in bytes. OpenLDAP makes 4 to 16.
+const SSHA_SALT_MAX: usize = 64;
 
 impl Password {
     /// Parses the part after the name in an htpasswd file.
@@ -62,9 +69,17 @@ impl Password {
             let password = is_affordable.then(|| Self::DesCrypt(text.into()));
             return password.ok_or(UserLineError::CostlyDesHash);
         }
+        if begins(&["$argon2id$", "$argon2i$"]) {
+            if argon2_hash::is_well_formed(text) && !argon2_hash::is_affordable(text) {
+                return Err(UserLineError::CostlyArgon2);
+            }
+            return keep(argon2_hash::is_well_formed(text), Self::Argon2(text.into()));
+        }
         if let Some(sum) = text.strip_prefix("{SHA}") {
-            let sum = base64::decode(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
-            return sum.map(Self::Sha1).ok_or(UserLineError::BrokenHash);
+            return sha1(sum, 0..=0).ok_or(UserLineError::BrokenHash);
+        }
+        if let Some(sum) = text.strip_prefix("{SSHA}") {
+            return sha1(sum, 1..=SSHA_SALT_MAX).ok_or(UserLineError::BrokenHash);
         }
         if text.starts_with('$') || text.starts_with('{') {
             return Err(UserLineError::UnknownHash);
@@ -84,22 +99,36 @@ impl Password {
             Self::Bcrypt(kept) => bcrypt::verify(password, kept).unwrap_or(false),
             Self::Yescrypt(kept) => yescrypt_hash::verify(kept, password),
             Self::DesCrypt(kept) => des_crypt::verify(kept, password),
-            Self::Sha1(kept) => verify_slices_are_equal(kept, &Sha1::digest(password)).is_ok(),
+            Self::Argon2(kept) => argon2_hash::verify(kept, password),
+            Self::Sha1 { sum, salt } => {
+                let made = Sha1::new().chain_update(password).chain_update(salt).finalize();
+                verify_slices_are_equal(sum, &made).is_ok()
+            }
         }
     }
 }
 
-/// A line's hash for `auth.backend.htpasswd.userfile`: bcrypt (`$2y$`), with `cost` from 4 to 31.
+/// A way to hash a password for storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordScheme {
+    /// `$2y$`, with a cost from 4 to 31: each step doubles the time.
+    Bcrypt(u32),
+    /// `$argon2id$` of 64 MiB.
+    Argon2id,
+}
+
+/// A line's hash for `auth.backend.htpasswd.userfile`.
 ///
 /// # Errors
-/// The password is empty, too long for bcrypt, or not typeable in a browser's dialogue; or the cost
-/// is out of range.
-pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
+/// The password is empty, too long, or not typeable in a browser's dialogue; the cost is out of
+/// range; or memory is short.
+pub fn hash_password(password: &[u8], scheme: PasswordScheme) -> io::Result<String> {
     let refused = match password {
         [] => Some("an empty password protects nothing"),
-        long if long.len() > BCRYPT_BYTES_MAX => {
+        long if long.len() > BCRYPT_BYTES_MAX && matches!(scheme, PasswordScheme::Bcrypt(_)) => {
             Some("bcrypt reads 72 bytes of a password and would ignore the rest")
         }
+        long if long.len() > PASSWORD_BYTES_MAX => Some("a password has at most 512 bytes"),
         odd if odd.iter().any(u8::is_ascii_control) => {
             Some("the password has control characters, which no browser's dialogue takes")
         }
@@ -109,6 +138,9 @@ pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let salt = lighty_io::entropy::random_bytes()?;
+    let PasswordScheme::Bcrypt(cost) = scheme else {
+        return argon2_hash::make(password, &salt).ok_or(io::ErrorKind::OutOfMemory.into());
+    };
     let hashed = bcrypt::hash_with_salt(password, cost, salt);
     let parts = hashed.map_err(|error| io::Error::other(error.to_string()))?;
     Ok(parts.format_for_version(bcrypt::Version::TwoY))
@@ -119,6 +151,14 @@ const BCRYPT_BYTES_MAX: usize = 72;
 
 fn keep(is_well_formed: bool, password: Password) -> Result<Password, UserLineError> {
     if is_well_formed { Ok(password) } else { Err(UserLineError::BrokenHash) }
+}
+
+/// A SHA-1 sum with the salt behind it, in base64.
+fn sha1(text: &str, salts: std::ops::RangeInclusive<usize>) -> Option<Password> {
+    let bytes = base64::decode(text.as_bytes())?;
+    let (sum, salt) = bytes.split_first_chunk::<SHA1_BYTES>()?;
+    let fits = salts.contains(&salt.len());
+    fits.then(|| Password::Sha1 { sum: *sum, salt: salt.into() })
 }
 
 /// `$2y$`, two digits of cost, `$`, 53 characters.
@@ -146,6 +186,12 @@ mod tests {
             ("$apr1$o.1UC/GR$XTX5HBpkeupRogvBveYtl/", "myPassword"),
             ("$2y$05$uXxvzSnLkWN6jRgDuLXQguUSz6yVdnLwKGyIjh3M7mFBdtdQbz.lG", "U*U"),
             ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=", "test"),
+            ("{SSHA}Wcm1xEisNjqp921ALcHfuQ7avFdzYWx0MTIzNA==", "secret"),
+            (
+                "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$\
+                 bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc",
+                "password",
+            ),
             ("_J9..abcdIPPmXD22F8s", "password"),
         ] {
             let parsed = Password::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
@@ -179,7 +225,11 @@ mod tests {
             ("$7$CU..../....2Q9obw", "well-formed"),
             ("$y$jCT$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "64 MiB"),
             ("$gy$j9T$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "not supported"),
-            ("{SSHA}abc", "not supported"),
+            ("{SSHA}abc", "well-formed"),
+            ("{SSHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "well-formed"),
+            ("{SMD5}abc", "not supported"),
+            ("$argon2id$v=19$m=65536", "well-formed"),
+            ("$argon2id$v=19$m=262145,t=1,p=1$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuA", "256 MiB"),
             ("_zzz.abcdQytt1wVdr2w", "100000 rounds"),
             ("_J9..abcdIPPmXD22F8", "plain text"),
             ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9", "well-formed"),
@@ -193,15 +243,27 @@ mod tests {
         }
     }
 
+    const CHEAP: PasswordScheme = PasswordScheme::Bcrypt(4);
+
+    #[test]
+    fn made_argon2_hash_is_understood() {
+        let longest = [b'x'; PASSWORD_BYTES_MAX];
+        let hash = hash_password(&longest, PasswordScheme::Argon2id).expect("a hash");
+        assert!(Password::parse(&hash).expect("well-formed").verify(&longest), "{hash}");
+        let longer = [b'x'; PASSWORD_BYTES_MAX + 1];
+        let error = hash_password(&longer, PasswordScheme::Argon2id).expect_err("too long");
+        assert!(error.to_string().contains("512 bytes"), "{error}");
+    }
+
     #[test]
     fn a_hash_that_is_made_is_understood() {
-        let hash = hash_password(b"open sesame", 4).expect("a hash");
+        let hash = hash_password(b"open sesame", CHEAP).expect("a hash");
         let parsed = Password::parse(&hash).expect("well-formed");
         assert!(parsed.verify(b"open sesame") && !parsed.verify(b"open"), "{hash}");
         let longest = [b'x'; BCRYPT_BYTES_MAX];
-        assert!(hash_password(&longest, 4).is_ok());
-        assert!(hash_password(&[b'x'; BCRYPT_BYTES_MAX + 1], 4).is_err());
-        assert!(hash_password(b"", 4).is_err() && hash_password(b"a\tb", 4).is_err());
+        assert!(hash_password(&longest, CHEAP).is_ok());
+        assert!(hash_password(&[b'x'; BCRYPT_BYTES_MAX + 1], CHEAP).is_err());
+        assert!(hash_password(b"", CHEAP).is_err() && hash_password(b"a\tb", CHEAP).is_err());
     }
 
     #[test]

@@ -151,8 +151,10 @@ fn files() -> Vec<Directive<Settings>> {
         .doc(
             "File made by Apache's `htpasswd`: bcrypt (`-B`, to be preferred), SHA-crypt (`-2`, \
              `-5`), `$apr1$` and `$1$` (`-m`), `{SHA}` (`-s`), and the traditional crypt (`-d`), \
-             which is weak and reads eight characters; or by `mkpasswd`: yescrypt (`$y$`) and \
-             scrypt (`$7$`) that take up to 64 MiB of memory. Plain text (`-p`) is refused.",
+             which is weak and reads eight characters; by `mkpasswd`: yescrypt (`$y$`) and \
+             scrypt (`$7$`) that take up to 64 MiB of memory; by `lighty hash-password`: bcrypt \
+             and Argon2 (`$argon2id$`, `$argon2i$`, up to 256 MiB and four passes over it); and \
+             `{SSHA}` of LDAP directories. Plain text (`-p`) is refused.",
         )
         .example("auth.backend.htpasswd.userfile = \"/etc/lighty/htpasswd\""),
         row(Directive::string("auth.backend.htdigest.userfile", |s, v| {

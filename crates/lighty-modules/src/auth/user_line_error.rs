@@ -21,6 +21,8 @@ pub(super) enum UserLineError {
     BrokenHash,
     #[error("a hash that takes more than 64 MiB of memory, or as much time")]
     CostlyHash,
+    #[error("an Argon2 hash that takes more than 256 MiB of memory, or more than four passes over it")]
+    CostlyArgon2,
     #[error("an extended DES hash of more than 100000 rounds")]
     CostlyDesHash,
     #[error("a kind of hash that is not supported (use `htpasswd -B`)")]

@@ -407,17 +407,24 @@ fn a_hash_that_is_made_lets_its_user_in() {
     let (code, line) = hash("open sesame\nmore", &["ali"]);
     assert_eq!(code, Some(0));
     assert!(line.starts_with("ali:$2y$04$"), "{line}");
+    let (code, second) = hash("open sesame\n", &["--scheme", "argon2id", "bo"]);
+    assert!(code == Some(0) && second.starts_with("bo:$argon2id$v=19$m=65536,"), "{second}");
     let server = lighty!()
         .file("a", "A")
-        .file("../users", &line)
+        .file("../users", &(line + &second))
         .config(
             "auth.backend = \"htpasswd\"\nauth.backend.htpasswd.userfile = \"@DIR@/users\"\n\
              auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
              \"require\" => \"valid-user\" ) )",
         )
         .start();
-    // "ali:open sesame" and "ali:shut".
-    for (credentials, status) in [("YWxpOm9wZW4gc2VzYW1l", 200), ("YWxpOnNodXQ=", 401)] {
+    // "ali:open sesame", "ali:shut", "bo:open sesame" and "bo:shut".
+    for (credentials, status) in [
+        ("YWxpOm9wZW4gc2VzYW1l", 200),
+        ("YWxpOnNodXQ=", 401),
+        ("Ym86b3BlbiBzZXNhbWU=", 200),
+        ("Ym86c2h1dA==", 401),
+    ] {
         let fields = format!("Authorization: Basic {credentials}\r\n");
         assert_eq!(server.get_with("/a", &fields).status, status);
     }

@@ -24,7 +24,7 @@ use lighty_io::send::NetworkBackend;
 use lighty_io::tls::{KeyLog, Materials};
 
 use lighty_server::boot::document_root::needs_document_root;
-use lighty_server::{acme, listen::listeners, tls};
+use lighty_server::{acme, followed, listen::listeners, tls};
 
 pub use foreign::name_foreign;
 
@@ -99,6 +99,9 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
             let text = format!("server.sandbox-paths = \"{path}\": {error}: it gets no rule");
             check.warn(check.place("server.sandbox-paths"), text);
         }
+    }
+    for fault in followed::read(config).err().unwrap_or_default() {
+        check.report(None, fault);
     }
     needed::look(&mut check, chroot, needed::Depth::Content);
     needed::look_closely(&mut check, chroot);

@@ -68,6 +68,8 @@ pub(crate) enum Matcher {
         address: IpAddr,
         bits: u8,
     },
+    /// Addresses and networks of the file with this path, which may change.
+    List(String),
     Pattern(TextPattern),
 }
 
@@ -140,8 +142,17 @@ impl Matcher {
             Matcher::Net { address, bits } => {
                 facts.remote_ip().is_some_and(|ip| in_net(ip.to_canonical(), *address, *bits))
             }
+            Matcher::List(path) => facts.is_listed(path),
             Matcher::Pattern(pattern) => return pattern.is_match(value),
         })
+    }
+
+    /// The path of the file with addresses.
+    pub(crate) fn list(&self) -> Option<&str> {
+        match self {
+            Matcher::List(path) => Some(path),
+            _ => None,
+        }
     }
 
     /// A text contained in every value that matches, and whether its case matters. Used for the
@@ -194,7 +205,17 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
     };
-    let help = "write an address (\"192.0.2.1\", \"2001:db8::1\") or a network (\"192.0.2.0/24\")";
+    let help = "write an address (\"192.0.2.1\", \"2001:db8::1\"), a network (\"192.0.2.0/24\") or \
+                a file with a list of them (\"file:/etc/lighty/office.txt\")";
+    if let Some(path) = text.strip_prefix(LIST_PREFIX) {
+        return match path.starts_with('/') && !path.contains('\0') {
+            true => Ok(Matcher::List(path.to_owned())),
+            false => {
+                let message = format!("the path of a list of addresses is absolute: {text:?}");
+                Err(BadCondition::new(message, Some(help)))
+            }
+        };
+    }
     // A path stands for the address of clients on a unix socket.
     if address.is_empty() && text.starts_with('/') {
         return Ok(Matcher::Exact(text.to_owned()));
@@ -221,6 +242,9 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
         _ => Ok(Matcher::Net { address, bits }),
     }
 }
+
+/// Beginning of a value that names a file with addresses.
+const LIST_PREFIX: &str = "file:";
 
 /// Prefix length of `::ffff:0:0/96`, the network of IPv4-mapped IPv6 addresses.
 const MAPPED_BITS: u8 = 96;

@@ -183,6 +183,15 @@ impl<S> Config<S> {
             .any(|c| c.field.slot() == slot)
     }
 
+    /// Paths of the files with addresses that conditions name, each once.
+    pub fn address_lists(&self) -> Vec<&str> {
+        let conds = self.conditions.blocks.iter().filter_map(|block| block.cond.as_ref());
+        let mut paths: Vec<&str> = conds.filter_map(|cond| cond.matcher.list()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
     /// True if any value uses a condition's captures (`%0` to `%9`).
     pub fn keeps_captures(&self) -> bool {
         self.conditions.capture_count > 0

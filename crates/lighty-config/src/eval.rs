@@ -306,7 +306,7 @@ impl<'a> Evaluator<'a> {
         let (object, name) = (&cond.object.value, &cond.name.value);
         let field = Field::parse(object, name);
         if field.is_none() {
-            let known = Field::spellings().any(|(o, _)| o == object);
+            let known = object == "GEOIP" || Field::spellings().any(|(o, _)| o == object);
             let (span, text) = if known {
                 (cond.name.span, format!("${object} has no {name:?}"))
             } else {
@@ -316,8 +316,8 @@ impl<'a> Evaluator<'a> {
             let all = Field::spellings().map(|(o, n)| format!("${o}[\"{n}\"]"));
             let near = self.diagnostics.has_room(Level::Error).then(|| nearest(&written, all));
             let help = near.flatten().map(|found| format!("did you mean {found}?"));
-            let general = "there are $SERVER[\"socket\"], $HTTP[\"…\"], $REQUEST_HEADER[\"…\"] and \
-                           $PHYSICAL[\"…\"]";
+            let general = "there are $SERVER[\"socket\"], $HTTP[\"…\"], $REQUEST_HEADER[\"…\"], \
+                           $PHYSICAL[\"…\"] and $GEOIP[\"country/iso_code\"]";
             let found = Diagnostic::error("condition", span, text);
             self.report(found.help(general).maybe_help(help));
         }

@@ -15,7 +15,7 @@ use foldhash::fast::FixedState;
 use crate::block::{Block, Capture, CaptureSource};
 use crate::condition::{Matcher, split_port};
 use crate::context::CaptureId;
-use crate::field::{Facts, Field, SLOTS};
+use crate::field::{Facts, Field, SHARED_SLOTS, SLOTS};
 use crate::pattern::{Places, Undecided};
 use crate::screen::{Letters, SCREENED_MIN, Texts};
 
@@ -147,7 +147,7 @@ fn key<S>(block: &Block<S>) -> Option<SearchKey<'_>> {
         Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => {
             Some(SearchKey::Address((*ip).into()))
         }
-        Matcher::Net { .. } => None,
+        Matcher::Net { .. } | Matcher::List(_) => None,
         Matcher::Prefix { .. } | Matcher::Suffix { .. } | Matcher::Pattern(_) => {
             let (letters, part) = cond.matcher.part(&cond.text)?;
             Some(SearchKey::Part(&cond.field, letters, part))
@@ -397,18 +397,18 @@ fn set_bit(bits: &mut [u64], at: u32) {
 struct Evaluation<'f, 'a> {
     facts: &'f dyn Facts,
     values: [Option<Option<Cow<'f, str>>>; SLOTS],
-    /// The name of the header in the last slot.
-    header: Option<&'f str>,
+    /// The names of the fields in the slots that many fields share.
+    names: [Option<&'f str>; SHARED_SLOTS],
     active: &'a mut Active,
 }
 
 impl<'f> Evaluation<'f, '_> {
     fn value<'s>(&'s mut self, field: &'f Field) -> Option<&'s str> {
         let slot = field.slot();
-        if let Field::RequestHeader(name) = field
-            && self.header != Some(name)
+        if let Some((shared, name)) = field.in_shared_slot()
+            && self.names[shared] != Some(name)
         {
-            self.header = Some(name);
+            self.names[shared] = Some(name);
             self.values[slot] = None;
         }
         self.values[slot].get_or_insert_with(|| self.facts.get(field)).as_deref()
@@ -443,7 +443,7 @@ impl<S> Conditions<S> {
         out.reset(self);
         if self.blocks.len() > 1 {
             let values = [const { None }; SLOTS];
-            let mut run = Evaluation { facts, values, header: None, active: out };
+            let mut run = Evaluation { facts, values, names: [None; SHARED_SLOTS], active: out };
             self.visit_level(0, &mut run);
         }
     }

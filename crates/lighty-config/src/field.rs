@@ -34,6 +34,9 @@ pub enum Field {
     PhysicalExistingPath,
     /// `$REQUEST_HEADER["…"]` (1.4), with the name in lower case.
     RequestHeader(String),
+    /// `$GEOIP["…"]`: a value of the database of places for the client's address. The name is a
+    /// path of keys, such as `country/iso_code`.
+    Place(String),
 }
 
 /// Spellings and their fields. The first spelling of a field is used for output.
@@ -57,13 +60,19 @@ const FIELDS: [(&str, &str, Field); 16] = [
 ];
 
 /// Number of [`Field::slot`]s.
-pub(crate) const SLOTS: usize = 14;
+pub(crate) const SLOTS: usize = 15;
+
+/// Number of slots that many fields share.
+pub(crate) const SHARED_SLOTS: usize = 2;
 
 impl Field {
     /// The field of `$OBJECT["name"]`.
     pub fn parse(object: &str, name: &str) -> Option<Field> {
         if object == "REQUEST_HEADER" {
             return Some(Field::RequestHeader(name.to_ascii_lowercase()));
+        }
+        if object == PLACES {
+            return is_place(name).then(|| Field::Place(name.to_owned()));
         }
         let found = FIELDS.iter().find(|(o, n, _)| *o == object && *n == name);
         found.map(|(_, _, field)| field.clone())
@@ -74,7 +83,18 @@ impl Field {
         FIELDS.iter().map(|(object, name, _)| (*object, *name))
     }
 
-    /// A small number for the kind of field. All request headers share the last one.
+    /// The name of a field that shares its slot with others, and the number of that slot among
+    /// those.
+    pub(crate) fn in_shared_slot(&self) -> Option<(usize, &str)> {
+        match self {
+            Field::RequestHeader(name) => Some((0, name)),
+            Field::Place(name) => Some((1, name)),
+            _ => None,
+        }
+    }
+
+    /// A small number for the kind of field. All request headers share one, and all values of
+    /// places.
     pub(crate) fn slot(&self) -> usize {
         match self {
             Field::Socket => 0,
@@ -91,6 +111,7 @@ impl Field {
             Field::PhysicalPath => 11,
             Field::PhysicalExistingPath => 12,
             Field::RequestHeader(_) => 13,
+            Field::Place(_) => 14,
         }
     }
 }
@@ -100,11 +121,22 @@ impl std::fmt::Display for Field {
         if let Field::RequestHeader(name) = self {
             return write!(f, "$REQUEST_HEADER[\"{name}\"]");
         }
+        if let Field::Place(name) = self {
+            return write!(f, "${PLACES}[\"{name}\"]");
+        }
         match FIELDS.iter().find(|(_, _, field)| field == self) {
             Some((object, name, _)) => write!(f, "${object}[\"{name}\"]"),
             None => write!(f, "{self:?}"),
         }
     }
+}
+
+/// The object of [`Field::Place`].
+const PLACES: &str = "GEOIP";
+
+/// True if a name is a path of keys in a database of places: parts between slashes, none empty.
+pub fn is_place(name: &str) -> bool {
+    name.split('/').all(|part| !part.is_empty())
 }
 
 /// The request's values. Queried only for fields that some condition uses.
@@ -116,4 +148,9 @@ pub trait Facts {
     /// The client's address; `None` if it has none (a unix socket). [`get`](Facts::get) of
     /// [`Field::RemoteIp`] tells whether it is known already.
     fn remote_ip(&self) -> Option<IpAddr>;
+
+    /// True if the file with this path lists the client's address, or a network around it.
+    fn is_listed(&self, _list: &str) -> bool {
+        false
+    }
 }

@@ -67,7 +67,7 @@ pub use directive::{
 };
 pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionOutcome, ConditionReport, DirectiveReport, Explanation, Judgement};
-pub use field::{Facts, Field};
+pub use field::{Facts, Field, is_place};
 pub use fmt::format;
 pub use fs_loader::{
     Explain, FsLoader, end_commands, explain_errors, has_run_commands, refuse_commands,

@@ -554,6 +554,11 @@ impl Facts for Exchange {
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
             Field::RequestHeader(name) => header(name.as_bytes()),
+            Field::Place(path) => {
+                let places = &self.generation.global.core.places;
+                let found = request.remote_ip().and_then(|address| places.find(address, path));
+                Some(Cow::Owned(found.unwrap_or_default()))
+            }
             Field::PhysicalPath => {
                 self.state.path_known.then(|| lossy(self.physical.path().into()))
             }
@@ -566,6 +571,10 @@ impl Facts for Exchange {
 
     fn remote_ip(&self) -> Option<IpAddr> {
         self.request.remote_ip()
+    }
+
+    fn is_listed(&self, list: &str) -> bool {
+        self.request.remote_ip().is_some_and(|address| self.generation.lists(list, address))
     }
 }
 

@@ -2,11 +2,15 @@
 //! progress finish under the one they began with.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Undecided};
 use lighty_http::uri::ParseOpts;
+use lighty_io::file::address_list::{self, AddressList};
+use lighty_io::file::followed::Followed;
 use lighty_wire::http1::Http1Limits;
 
 use crate::machine::Machine;
@@ -33,11 +37,16 @@ pub struct Generation {
     /// True if any condition uses the URL's path.
     pub asks_url: bool,
     config: Arc<Config<Settings>>,
+    /// The lists of addresses that conditions name.
+    lists: Box<[NamedList]>,
     snapshots: RefCell<SnapshotCache<Settings>>,
     active: RefCell<Active>,
     /// The only variant of a configuration without conditions.
     unconditional: Option<Rc<Settings>>,
 }
+
+/// The path of a list as a condition has it, and the list.
+type NamedList = (Box<str>, Arc<Followed<AddressList>>);
 
 /// Limits and options for parsing request heads.
 pub struct ParseRules {
@@ -51,7 +60,9 @@ impl Generation {
     /// Creates a worker's generation from a configuration and its modules.
     pub fn new(machine: Rc<Machine>, config: Arc<Config<Settings>>, modules: ModuleList) -> Self {
         let global = Rc::new(config.settings(&Active::default()));
+        let lists = config.address_lists().into_iter();
         Self {
+            lists: lists.map(|path| (path.into(), address_list::at(Path::new(path)))).collect(),
             rules: ParseRules::under(&global),
             needs: modules.needs(&config),
             asks_physical: config.uses(&Field::PhysicalPath)
@@ -93,6 +104,12 @@ impl Generation {
             active.swap_captures(captures);
         }
         (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
+    }
+
+    /// True if the file with this path lists an address.
+    pub(crate) fn lists(&self, path: &str, address: IpAddr) -> bool {
+        let list = self.lists.iter().find(|(known, _)| **known == *path);
+        list.and_then(|(_, list)| list.contents()).is_some_and(|list| list.contains(address))
     }
 
     /// Drops up to `count` cached variants of the settings. Returns the number that is left. For a

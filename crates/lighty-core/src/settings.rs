@@ -7,6 +7,7 @@ pub mod cidr;
 pub mod counted_host;
 pub mod directives;
 pub mod limits;
+pub mod places;
 pub mod route_name;
 pub mod rules;
 pub mod tls;
@@ -25,6 +26,7 @@ use lighty_io::send::NetworkBackend;
 
 use crate::exchange::throttle::Bucket;
 use crate::pipeline::phase::HookTable;
+use crate::settings::places::Places;
 
 /// Everything that applies to a request. Cloned once per variant, never per request.
 #[derive(Clone, Default)]
@@ -441,6 +443,8 @@ pub struct CoreSettings {
     pub min_write_rate: u32,
     /// `server.max-request-size`, in bytes; 0 = no limit.
     pub max_request_bytes: u64,
+    /// `maxminddb.db`: databases of places.
+    pub places: Places,
     /// Shared by all connections of the process to which the same assignment applies.
     pub shared_bucket: Option<Arc<Bucket>>,
     /// KB per second for each connection; 0: no limit.
@@ -528,6 +532,7 @@ impl Default for CoreSettings {
             min_read_rate: 100,
             min_write_rate: 0,
             max_request_bytes: 0,
+            places: Places::default(),
             shared_bucket: None,
             connection_kbytes_per_second: 0,
             error_handler: None,

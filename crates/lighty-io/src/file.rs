@@ -8,14 +8,17 @@
 //! a descriptor), `flight` (resources of an operation while it runs), `threads` and `ring` (the two
 //! engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
 
+pub mod address_list;
 mod buf;
 pub mod cache_file;
 mod counters;
 mod fault;
 mod flight;
+pub mod followed;
 mod front;
 mod meta;
 mod open_file;
+pub mod place_db;
 mod read_dir;
 mod resident;
 mod resolve;

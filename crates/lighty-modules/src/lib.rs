@@ -31,6 +31,7 @@ pub mod magnet;
 #[path = "magnet/absent.rs"]
 pub mod magnet;
 pub mod maintenance;
+pub mod maxminddb;
 pub mod redirect;
 pub mod rewrite;
 pub mod secdownload;

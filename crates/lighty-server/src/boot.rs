@@ -26,6 +26,7 @@ use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
+use lighty_io::file::followed::follow;
 use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::capabilities;
 use lighty_io::process::control::ControlSocket;
@@ -51,6 +52,7 @@ use crate::boot::error::BootError;
 use crate::boot::supervision::Supervision;
 use crate::boot::takeover::Takeover;
 use crate::control::kept::KeptOrders;
+use crate::followed::{self, FollowedFiles};
 use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::listeners::{self, Bound};
 use crate::listen::live::LiveListeners;
@@ -125,7 +127,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let workers = worker_count(&server);
     let (fds, limits_kept) = set_limits(&server, workers)?;
     let acquired = acquire(&config, &global, workers, takeover.as_mut())?;
-    let Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams } = acquired;
+    let Acquired { main_loop, tls, files, bound, logs, pid_file, control, upstreams } = acquired;
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = network_urls(&options, &bound, &config);
     let was_root = privileges::is_root();
@@ -139,6 +141,8 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
+    let shared = Shared { files, ..shared };
+    follow().map_err(failed("following files"))?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
     let urls = urls(&bound, &config);
@@ -189,6 +193,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
 struct Acquired {
     main_loop: MainLoop,
     tls: Tls,
+    files: FollowedFiles,
     bound: Vec<Bound>,
     logs: Logs,
     pid_file: Option<PidFile>,
@@ -206,6 +211,7 @@ fn acquire(
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let main_loop = start_main_loop()?;
     let tls = load_tls(config, server)?;
+    let files = followed::read(config).map_err(BootError::Files)?;
     let handed = takeover.as_mut().map(|takeover| takeover.listeners()).unwrap_or_default();
     let bound = bind(config, server, handed, workers)?;
     let logs = open_logs(config, server)?;
@@ -213,7 +219,7 @@ fn acquire(
     let control = control_socket::open(&main_loop.runtime, server, takeover)?;
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(global)));
-    Ok(Acquired { main_loop, tls, bound, logs, pid_file, control, upstreams })
+    Ok(Acquired { main_loop, tls, files, bound, logs, pid_file, control, upstreams })
 }
 
 /// Reads the orders for backends that an earlier process has kept. They precede the backends.

@@ -20,6 +20,7 @@ pub mod boot;
 mod conn;
 pub mod control;
 pub mod explain;
+pub mod followed;
 pub mod listen;
 pub mod modules;
 pub mod reload;

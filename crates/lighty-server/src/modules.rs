@@ -41,6 +41,7 @@ use lighty_modules::{
     https::Https,
     indexfile::IndexFile,
     maintenance::Maintenance,
+    maxminddb::Maxminddb,
     redirect::Redirect,
     rewrite::Rewrite,
     secdownload::Secdownload,
@@ -58,6 +59,7 @@ use lighty_modules::{
 use lighty_proxy::route::{ProxyCore, WorkerProxy};
 use lighty_proxy::upstream::registry::Naming;
 
+use crate::followed::FollowedFiles;
 use crate::tls::Tls;
 
 /// A line of the registry.
@@ -136,6 +138,8 @@ modules! {
     "mod_alias", Alias, Named, |_| Alias;
     "mod_userdir", Userdir, Named, |_| Userdir::default();
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
+    // Before `mod_setenv`, which may replace its variables.
+    "mod_maxminddb", Maxminddb, Set, |_| Maxminddb;
     // Before any module that responds: conditions may see its changes and reject the request.
     // Before scripts, which see them too.
     "mod_setenv", Setenv, Set, |_| Setenv;
@@ -222,6 +226,9 @@ pub struct Shared {
     pub keeper: Arc<CredentialCache>,
     /// Certificates and ticket keys.
     pub(crate) tls: Tls,
+    /// Lists of addresses.
+    #[expect(dead_code, reason = "generations find the contents that it holds")]
+    pub(crate) files: FollowedFiles,
     /// Databases of locks and properties.
     pub stores: Stores,
     /// A worker's share of the process's memory limit, if there is one.
@@ -243,6 +250,7 @@ impl Shared {
             naming,
             keeper: CredentialCache::start(started_s.unsigned_abs())?,
             tls: Tls::default(),
+            files: FollowedFiles::default(),
             stores: Stores::new(|_| ()),
             memory_share: None,
         })

@@ -19,6 +19,7 @@ use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
+use lighty_io::file::followed::follow;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
@@ -38,6 +39,7 @@ use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
 use crate::boot::error_log;
 use crate::control::kept::KeptOrders;
+use crate::followed::{self, FollowedFiles};
 use crate::listen::listeners;
 use crate::listen::opened::{CrewChange, NextListeners, OpenListeners, Preparation};
 use crate::listen::planned::PlannedListener;
@@ -314,7 +316,7 @@ impl Reloader {
     /// Acquires all that needs more than files: programs, modules and worker threads. The listeners
     /// come last, because connections arrive as soon as they listen.
     async fn acquire(&self, opened: Opened, extent: Preparation) -> Result<Prepared, Refusal> {
-        let Opened { config, logs, errors, tls, mut listeners, crew, rights } = opened;
+        let Opened { config, logs, errors, tls, files, mut listeners, crew, rights } = opened;
         let present = Arc::clone(&self.plans.borrow());
         // Starts programs, so it follows all steps that may be refused without.
         let naming = self.name(&config).await?;
@@ -323,6 +325,7 @@ impl Reloader {
             access_logs: logs,
             naming,
             tls,
+            files,
             memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
             ..present.shared.clone()
         };
@@ -411,6 +414,9 @@ impl Reloader {
         self.leftovers.old.add(old.number, Arc::clone(&old.config));
         drop(old);
         self.figures.set_old_generations(self.leftovers.old.len());
+        if let Err(error) = follow() {
+            self.say(Level::Error, &format!("following files: {error}"));
+        }
         self.export();
         self.crew.retire_others(&crew.next, self.graceful_patience());
         let late = self.await_workers(number, crew.next).await;
@@ -519,6 +525,7 @@ struct Opened {
     /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
     tls: Tls,
+    files: FollowedFiles,
     listeners: NextListeners,
     crew: CrewChange,
     rights: NextRights,
@@ -558,7 +565,7 @@ impl Opening {
                 changes.extend(compared.listeners(&listeners, all));
                 changes.extend(compared.upstreams(&upstreams));
                 changes.extend(compared.logs());
-                if let Some((_, _, tls)) = &files {
+                if let Some((_, _, tls, _)) = &files {
                     let before = &present.shared.tls.materials;
                     changes.extend(compare::certificates(before, &tls.materials));
                 }
@@ -568,8 +575,8 @@ impl Opening {
             }
         };
         let opened = match (files, sockets, reasons.refusal()) {
-            (Some((logs, errors, tls)), Some(listeners), None) => {
-                Ok(Opened { config: next, logs, errors, tls, listeners, crew, rights })
+            (Some((logs, errors, tls, files)), Some(listeners), None) => {
+                Ok(Opened { config: next, logs, errors, tls, files, listeners, crew, rights })
             }
             (_, _, refusal) => Err(refusal.unwrap_or_else(|| Refusal::new(""))),
         };
@@ -595,7 +602,7 @@ fn open_files(
     present: &Plan,
     next: &Arc<Config<Settings>>,
     refusals: &mut Vec<String>,
-) -> Option<(Sinks, Option<log_writer::Prepared>, Tls)> {
+) -> Option<(Sinks, Option<log_writer::Prepared>, Tls, FollowedFiles)> {
     let logs = present.shared.access_logs.open_next(next);
     let logs = logs.and_then(|logs| logs.start().map(|()| logs));
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
@@ -610,7 +617,8 @@ fn open_files(
     {
         refusals.push(format!("acme.store: {error}"));
     }
-    Some((logs.ok()?, errors.ok()?, tls.ok()?))
+    let files = followed::read(next).map_err(|faults| refusals.extend(faults));
+    Some((logs.ok()?, errors.ok()?, tls.ok()?, files.ok()?))
 }
 
 /// Returns reasons for a refusal: directories that are not there.

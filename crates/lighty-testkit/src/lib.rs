@@ -25,6 +25,7 @@ pub mod matrix;
 pub mod name_server;
 pub mod origin;
 pub mod peer;
+pub mod place_db;
 pub mod process;
 pub mod real;
 pub mod response;

@@ -38,7 +38,6 @@ const LACKING: &[&str] = &[
     "mod_authn_pam",
     "mod_authn_sasl",
     "mod_geoip",
-    "mod_maxminddb",
     "mod_mcpage",
     "mod_mysql_vhost",
     "mod_postgresql_vhost",

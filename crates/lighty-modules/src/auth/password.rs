@@ -31,7 +31,10 @@ pub(super) enum Password {
     /// `$argon2id$` and `$argon2i$`.
     Argon2(Box<str>),
     /// `{SHA}`, and `{SSHA}` with a salt behind the password.
-    Sha1 { sum: [u8; SHA1_BYTES], salt: Box<[u8]> },
+    Sha1 {
+        sum: [u8; SHA1_BYTES],
+        salt: Box<[u8]>,
+    },
 }
 
 const SHA1_BYTES: usize = 20;

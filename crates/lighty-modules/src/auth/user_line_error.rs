@@ -21,7 +21,9 @@ pub(super) enum UserLineError {
     BrokenHash,
     #[error("a hash that takes more than 64 MiB of memory, or as much time")]
     CostlyHash,
-    #[error("an Argon2 hash that takes more than 256 MiB of memory, or more than four passes over it")]
+    #[error(
+        "an Argon2 hash that takes more than 256 MiB of memory, or more than four passes over it"
+    )]
     CostlyArgon2,
     #[error("an extended DES hash of more than 100000 rounds")]
     CostlyDesHash,

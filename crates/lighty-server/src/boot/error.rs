@@ -30,6 +30,9 @@ pub enum BootError {
     /// Certificates or keys cannot be loaded, for these reasons.
     #[error("{}", .0.join("; "))]
     Certificates(Vec<String>),
+    /// Files of data cannot be read, for these reasons.
+    #[error("{}", .0.join("; "))]
+    Files(Vec<String>),
     /// The programs of an upstream cannot be started.
     #[error("{0}")]
     Programs(#[from] StartError),

@@ -18,6 +18,7 @@ use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 
+use crate::followed;
 use crate::modules::{self, Shared};
 
 /// A request as it would arrive.
@@ -50,6 +51,8 @@ pub(super) fn rehearse<R>(
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
+        let _files =
+            followed::read(config).map_err(|faults| io::Error::other(faults.join("; ")))?;
         let mut ex = Exchange::new(&generation(config)?);
         fill(&mut ex, sample)?;
         ex.state.rehearsal = Some(Box::default());

@@ -137,6 +137,9 @@ impl Deriver {
                 self.need(setting.name, need, &setting.value.value);
             }
         }
+        for list in config.address_lists() {
+            self.file("$HTTP[\"remote-ip\"]", Path::new(list), Access::READ);
+        }
         // Directives with a default that names a path.
         let server = &config.global().server;
         server.upload_dirs.iter().for_each(|path| self.written("server.upload-dirs", path));

@@ -13,6 +13,7 @@ mod limits;
 mod listing;
 mod memory;
 mod patterns;
+mod places;
 mod protocol;
 mod rates;
 mod resting;

@@ -567,11 +567,11 @@ fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
 #[test]
 fn modules_are_known_lacking_or_near_one() {
     let setup = lighty!().config(
-        "server.modules = ( \"mod_access\", \"mod_fastcgi\", \"mod_maxminddb\", \"mod_alais\" )",
+        "server.modules = ( \"mod_access\", \"mod_fastcgi\", \"mod_geoip\", \"mod_alais\" )",
     );
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("mod_maxminddb is a module of lighttpd that is not available"), "{err}");
+    assert!(err.contains("mod_geoip is a module of lighttpd that is not available"), "{err}");
     assert!(err.contains("did you mean \"mod_alias\"?"), "{err}");
     assert!(!err.contains("mod_access") || !err.contains("\"mod_access\", which"), "{err}");
     let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
@@ -596,10 +596,9 @@ fn a_module_that_works_without_being_listed_is_a_note() {
 #[test]
 fn old_and_missing_names_are_known_and_say_what_to_use() {
     for (line, message) in [
-        ("geoip.db-filename = \"x\"", "$HTTP"),
+        ("geoip.db-filename = \"x\"", "maxminddb.db"),
         ("mysql-vhost.db = \"x\"", "include_shell"),
         ("vhostdb.backend = \"mysql\"", "include_shell"),
-        ("maxminddb.db = \"x\"", "$HTTP"),
         ("auth.backend.ldap.hostname = \"x\"", "htpasswd"),
         ("auth.backend.pam.opts = ( )", "htpasswd"),
     ] {

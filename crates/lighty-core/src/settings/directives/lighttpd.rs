@@ -13,7 +13,6 @@ pub const INSTEAD: &[(&str, &str)] = &[
         "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
          PAM (\"mode\" => \"authorizer\" in fastcgi.server)",
     ),
-    ("mod_maxminddb", MAXMINDDB),
     ("mod_geoip", MAXMINDDB),
     ("mod_vhostdb", VHOSTS),
     ("mod_mysql_vhost", VHOSTS),
@@ -43,8 +42,8 @@ pub const GONE: &[(&str, &str)] = &[
     ("rrdtool.db-name", "mod_rrdtool"),
 ];
 
-const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remoteip\"] == \
-                         \"192.0.2.0/24\", or look the country up in the application";
+const MAXMINDDB: &str = "mod_maxminddb reads its successor's databases: maxminddb.db = \
+                         \"/var/lib/GeoIP/GeoLite2-Country.mmdb\"";
 const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes from the database, \
                       or let evhost.path-pattern or simple-vhost.server-root find them by name";
 
@@ -71,9 +70,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.sasl.opts", "mod_auth"),
     ("mcpage.enable", "mod_mcpage"),
     ("mcpage.memcached-hosts", "mod_mcpage"),
-    ("maxminddb.activate", "mod_maxminddb"),
-    ("maxminddb.db", "mod_maxminddb"),
-    ("maxminddb.env", "mod_maxminddb"),
     ("sql-vhost.db", "mod_sql_vhost_core"),
     ("sql-vhost.user", "mod_sql_vhost_core"),
     ("sql-vhost.pass", "mod_sql_vhost_core"),

@@ -1,0 +1,219 @@
+//! Files of data that are held in memory, and read again when they change: lists of addresses,
+//! databases of places. One thread of the process looks at all of them; no event loop waits.
+
+use std::any::Any;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use super::small_file::{SmallFile, Stamp};
+use crate::clock::Clock;
+use crate::log_writer;
+
+/// Interval at which the thread looks for changes.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A file that changed within so many seconds may change again under the same stamp.
+const SETTLED_S: i64 = 3;
+
+/// Makes the contents of a file's bytes.
+pub type ParseContents<T> = fn(Vec<u8>) -> io::Result<T>;
+
+/// A file with its contents. Equal paths are one file in the whole process.
+pub struct Followed<T> {
+    path: PathBuf,
+    bytes_max: u64,
+    parse: ParseContents<T>,
+    contents: RwLock<Option<Arc<T>>>,
+    seen: Mutex<SeenVersion>,
+}
+
+#[derive(Default)]
+struct SeenVersion {
+    /// The version that was read, once it can no longer change unnoticed.
+    stamp: Option<Stamp>,
+    /// The fault that was reported last.
+    fault: Option<String>,
+}
+
+/// A file whatever its contents are.
+trait FollowedFile: Any + Send + Sync {
+    fn path(&self) -> &Path;
+    fn look(&self);
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// The files of the process.
+static FILES: Mutex<Vec<Weak<dyn FollowedFile>>> = Mutex::new(Vec::new());
+
+/// True once the thread runs.
+static FOLLOWS: Mutex<bool> = Mutex::new(false);
+
+impl<T: Send + Sync + 'static> Followed<T> {
+    /// The file with this path. It is not read yet, unless another part of the process uses it.
+    pub fn at(path: &Path, bytes_max: u64, parse: ParseContents<T>) -> Arc<Self> {
+        let mut files = unpoisoned(&FILES);
+        files.retain(|file| file.strong_count() > 0);
+        let known = files.iter().filter_map(Weak::upgrade).filter(|file| file.path() == path);
+        let known = known.map(FollowedFile::into_any).find_map(|file| file.downcast::<Self>().ok());
+        known.unwrap_or_else(|| {
+            let file = Arc::new(Self {
+                path: path.to_owned(),
+                bytes_max,
+                parse,
+                contents: RwLock::default(),
+                seen: Mutex::default(),
+            });
+            let weak: Weak<Self> = Arc::downgrade(&file);
+            files.push(weak);
+            file
+        })
+    }
+
+    /// The contents; `None` before the first [`read`](Self::read).
+    pub fn contents(&self) -> Option<Arc<T>> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file if it has changed since it was read. Blocks. If it fails, the former contents
+    /// stay.
+    ///
+    /// # Errors
+    /// Errors of the system and of the contents, with the path.
+    pub fn read(&self) -> io::Result<()> {
+        let mut seen = unpoisoned(&self.seen);
+        let read = self.read_changed(&mut seen);
+        read.map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{}: {}", self.path.display(), crate::os_text(&error)),
+            )
+        })
+    }
+
+    fn read_changed(&self, seen: &mut SeenVersion) -> io::Result<()> {
+        let file = SmallFile::open(&self.path)?;
+        let stamp = file.stamp();
+        if seen.stamp == Some(stamp) {
+            return Ok(());
+        }
+        let bytes = file.read(self.bytes_max).map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                io::Error::other(format!("larger than {} MiB", self.bytes_max >> 20))
+            }
+            _ => error,
+        })?;
+        let contents = (self.parse)(bytes)?;
+        *self.contents.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(contents));
+        let is_settled = Clock::start().unix_s() - stamp.changed_s() >= SETTLED_S;
+        seen.stamp = is_settled.then_some(stamp);
+        Ok(())
+    }
+}
+
+impl<T: Send + Sync + 'static> FollowedFile for Followed<T> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn look(&self) {
+        let fault = self.read().err().map(|error| error.to_string());
+        let mut seen = unpoisoned(&self.seen);
+        if let Some(text) = fault.as_ref().filter(|_| seen.fault != fault) {
+            log_writer::report(&format!("{text}; the contents that were read before stay in use"));
+        }
+        seen.fault = fault;
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Starts the thread that looks for changes, if there are files and it does not run yet. Call it
+/// when threads may start.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn follow() -> io::Result<()> {
+    let mut follows = unpoisoned(&FOLLOWS);
+    if *follows || unpoisoned(&FILES).iter().all(|file| file.strong_count() == 0) {
+        return Ok(());
+    }
+    std::thread::Builder::new().name("files".into()).spawn(|| {
+        loop {
+            std::thread::sleep(LOOK);
+            let files: Vec<_> = unpoisoned(&FILES).iter().filter_map(Weak::upgrade).collect();
+            files.iter().for_each(|file| file.look());
+        }
+    })?;
+    *follows = true;
+    Ok(())
+}
+
+// The guarded state is consistent between any two statements.
+fn unpoisoned<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: Vec<u8>) -> io::Result<String> {
+        String::from_utf8(bytes).map_err(io::Error::other)
+    }
+
+    #[test]
+    fn changed_file_is_read_again_and_broken_one_leaves_the_contents() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("list");
+        let file = Followed::at(&path, 8, text);
+        assert!(file.contents().is_none());
+        let error = file.read().expect_err("it is missing").to_string();
+        assert!(error.contains("list: No such file"), "{error}");
+        for (bytes, now) in [
+            (&b"one"[..], "one"),
+            (b"two", "two"),
+            (b"\xff", "two"),
+            (b"12345678", "12345678"),
+            (b"123456789", "12345678"),
+        ] {
+            std::fs::write(&path, bytes).expect("written");
+            let _ = file.read();
+            assert_eq!(*file.contents().expect("contents"), now);
+        }
+        std::fs::remove_file(&path).expect("removed");
+        file.look();
+        assert_eq!(*file.contents().expect("contents"), "12345678");
+    }
+
+    #[test]
+    fn settled_file_is_parsed_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("list");
+        std::fs::write(&path, "one").expect("written");
+        let file = Followed::at(&path, 8, text);
+        file.read().expect("read");
+        unpoisoned(&file.seen).stamp = Some(SmallFile::open(&path).expect("open").stamp());
+        let first = file.contents().expect("contents");
+        file.read().expect("read");
+        assert!(Arc::ptr_eq(&first, &file.contents().expect("contents")));
+    }
+
+    #[test]
+    fn equal_paths_are_one_file_as_long_as_it_is_used() {
+        let path = Path::new("/nowhere/followed-list");
+        let one = Followed::at(path, 8, text);
+        assert!(Arc::ptr_eq(&one, &Followed::at(path, 8, text)));
+        assert!(!Arc::ptr_eq(&one, &Followed::at(Path::new("/nowhere/other"), 8, text)));
+        drop(one);
+        assert_eq!(unpoisoned(&FILES).iter().filter_map(Weak::upgrade).count(), 0);
+    }
+}

@@ -140,9 +140,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let keeper = Keeper::start(&log, &global, &tls)?;
     let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
-    let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
-    let shared = Shared { files, ..shared };
-    follow().map_err(failed("following files"))?;
+    let shared = shared(&config, (tls, files), logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
     let urls = urls(&bound, &config);
@@ -354,7 +352,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
 /// programs.
 fn shared(
     config: &Config<Settings>,
-    tls: Tls,
+    (tls, files): (Tls, FollowedFiles),
     access_logs: accesslog::Sinks,
     log: &Log,
     upstreams: &Arc<Registry>,
@@ -367,8 +365,10 @@ fn shared(
     upstreams.commit(&naming);
     let states = States::default();
     readiness(&states).set(Unready::Starting, true);
+    follow().map_err(failed("following files"))?;
     Ok(Shared {
         tls,
+        files,
         board: report::board(upstreams, &states),
         access_logs,
         states,

@@ -31,6 +31,7 @@ use lighty_io::process::capabilities;
 use lighty_io::process::control::ControlSocket;
 use lighty_io::process::memory;
 use lighty_io::process::own_program::OwnProgram;
+use lighty_io::process::predecessor::Predecessor;
 use lighty_io::process::privileges::{self, Identity, PidFile};
 use lighty_io::sandbox::launcher::PlanReader;
 use lighty_io::threads::panic_log;
@@ -61,6 +62,8 @@ use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::sandbox::{self, SandboxContext, SandboxOptions};
+use crate::succession::departure::DepartureParts;
+use crate::succession::heir::{self, CounterSource};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
@@ -138,7 +141,8 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let keeper = Keeper::start(&log, &global, &tls)?;
     let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
-    let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
+    let started_s = takeover.as_ref().and_then(Takeover::started_s).unwrap_or_else(wall_s);
+    let shared = shared((&config, started_s), tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
     let urls = urls(&bound, &config);
@@ -161,7 +165,10 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     announce((&urls, &network), &report, &server, &say);
     let manager = Supervision::find(&say);
     if let Some(takeover) = takeover {
-        takeover.finish(&workers.crew, &listeners, pid_file.as_ref(), &say);
+        let plan = Arc::clone(&plans.borrow());
+        let parts = DepartureParts { plan: &plan, log: &log, upstreams: &upstreams };
+        let old = takeover.finish(&workers.crew, &listeners, &parts, pid_file.as_ref(), &say);
+        follow(old, &main_loop, &plan, &upstreams, &say);
     }
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
@@ -183,6 +190,27 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     };
     let own = OwnProcess { program, manager, control: control.socket, pid_file };
     Ok(Running { main_address, main_loop, workers, own, reloader, activity })
+}
+
+/// Has readers of counters ask the old process, until that ends.
+fn follow(
+    old: Option<Predecessor>,
+    main_loop: &MainLoop,
+    plan: &Plan,
+    upstreams: &Arc<Registry>,
+    say: &dyn Fn(Level, &str),
+) {
+    let _inside = main_loop.runtime.enter();
+    match old.map(Predecessor::into_link) {
+        Some(Ok(link)) => {
+            let board = plan.shared.board.clone();
+            heir::follow(link, CounterSource { board, upstreams: Arc::clone(upstreams) });
+        }
+        Some(Err(error)) => {
+            say(Level::Warning, &format!("later counters of the old process are lost: {error}"));
+        }
+        None => {}
+    }
 }
 
 /// Everything that needs the initial privileges.
@@ -347,7 +375,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
 /// Creates the state that workers share under the first configuration. Starts its backends'
 /// programs.
 fn shared(
-    config: &Config<Settings>,
+    (config, started_s): (&Config<Settings>, i64),
     tls: Tls,
     access_logs: accesslog::Sinks,
     log: &Log,
@@ -368,7 +396,7 @@ fn shared(
         states,
         stores: known_databases(config, log),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
-        ..Shared::new(wall_s(), naming).map_err(failed("starting"))?
+        ..Shared::new(started_s, naming).map_err(failed("starting"))?
     })
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
@@ -16,6 +17,9 @@ use tokio::time::timeout;
 use super::callers::{Beside, Main, next_caller, serve_beside_a_reload};
 use super::upkeep::Upkeep;
 use crate::control::{self, ControlFault, ControlledServer};
+use crate::reload::Reloader;
+use crate::succession::departure::{Departure, DepartureParts};
+use crate::succession::heir::{CounterSource, CountingDown};
 use crate::succession::{HandedListener, Handover, SuccessionStep, UpgradeFault, VERSION};
 use crate::worker::thread::Command;
 
@@ -32,9 +36,24 @@ pub(super) enum UpgradeEnd {
     Stays,
     /// This process serves no longer: the signal ends it.
     Stops(Signal),
-    /// Another process serves. It is kept until the end, because the link tells it that this
-    /// process is beside it.
-    Leaves(Successor),
+    /// Another process serves.
+    Leaves(Leaving),
+}
+
+/// The process that has taken this one's place. It is kept until the end, because the link tells it
+/// that this process is beside it.
+pub(super) struct Leaving {
+    _successor: Successor,
+    counting: Option<CountingDown>,
+}
+
+impl Leaving {
+    /// This process has counted all: tells the other one.
+    pub(super) async fn end(self) {
+        if let Some(counting) = self.counting {
+            counting.finish().await;
+        }
+    }
 }
 
 /// Lets a new process take this one's place. Meanwhile serves callers and signals.
@@ -48,18 +67,20 @@ pub(super) async fn upgrade(
         let attempt = pin!(prepare(main, binary));
         beside(main, signals, attempt, say).await
     };
-    let (mut successor, listeners) = match ready {
-        Ok(Ok(ready)) => ready,
+    let Heir { mut successor, listeners, takes_departure } = match ready {
+        Ok(Ok(heir)) => heir,
         Ok(Err(why)) => return stay(caller, why, say).await,
         Err(signal) => {
             caller.reply(&control::upgraded(Err(UpgradeFault::Stopping))).await;
             return UpgradeEnd::Stops(signal);
         }
     };
+    let departure = if takes_departure { departure(main).await } else { None };
     hold(main);
     main.own.manager.leave_to(successor.id());
+    let (counters, mut counting) = (counters(main), None);
     let proven = {
-        let attempt = pin!(prove(&mut successor));
+        let attempt = pin!(prove(&mut successor, departure, counters, &mut counting));
         beside(main, signals, attempt, say).await
     };
     match proven {
@@ -77,7 +98,12 @@ pub(super) async fn upgrade(
             say(Level::Notice, &text);
             caller.reply(&control::upgraded(Ok(text))).await;
             main.reloader.listeners.hand_over(&listeners);
-            UpgradeEnd::Leaves(successor)
+            // A signal may have come before the task was started.
+            let counters = self::counters(main);
+            let is_late = counting.is_none() && takes_departure;
+            let link = if is_late { successor.take_link() } else { None };
+            let counting = counting.or_else(|| Some(CountingDown::start(link?, counters)));
+            UpgradeEnd::Leaves(Leaving { _successor: successor, counting })
         }
     }
 }
@@ -120,12 +146,16 @@ async fn beside<T>(
     }
 }
 
-/// Starts the new process, and waits until it is ready. Returns it with the names of the listeners
-/// that it has.
-async fn prepare(
-    main: &Main<'_>,
-    binary: Option<PathBuf>,
-) -> Result<(Successor, Vec<String>), UpgradeFault> {
+/// A new process that is ready.
+struct Heir {
+    successor: Successor,
+    /// Names of its listeners.
+    listeners: Vec<String>,
+    takes_departure: bool,
+}
+
+/// Starts the new process, and waits until it is ready.
+async fn prepare(main: &Main<'_>, binary: Option<PathBuf>) -> Result<Heir, UpgradeFault> {
     main.reloader.loader.as_ref().map_err(|why| match why {
         crate::reload::NoReload::Hidden => UpgradeFault::Hidden,
         crate::reload::NoReload::NoFile => UpgradeFault::NoFile,
@@ -150,9 +180,9 @@ async fn prepare(
         failed => return Err(child.fault(failed.is_err().then_some(limit_s)).await),
     };
     match serde_json::from_slice(&frame.text) {
-        Ok(SuccessionStep::Ready { listeners }) => {
+        Ok(SuccessionStep::Ready { listeners, takes_departure }) => {
             let successor = child.0.take().ok_or(UpgradeFault::Stopping)?;
-            Ok((successor, listeners))
+            Ok(Heir { successor, listeners, takes_departure })
         }
         Ok(other) => Err(UpgradeFault::Language(format!("{other:?} came first"))),
         Err(error) => Err(UpgradeFault::Language(error.to_string())),
@@ -205,8 +235,25 @@ async fn hand_over(main: &Main<'_>, successor: &mut Successor) -> std::io::Resul
     }
     handover.ticket_keys = main.reloader.plans.borrow().shared.tls.tickets.export();
     handover.backends = main.reloader.upstreams.remember();
+    handover.started_s = Some(main.reloader.plans.borrow().shared.started_s);
     let text = serde_json::to_vec(&handover).map_err(std::io::Error::other)?;
     successor.send(&text, &descriptors).await
+}
+
+/// Returns the message with the state of this process that is not needed before.
+async fn departure(main: &Main<'_>) -> Option<Vec<u8>> {
+    let Reloader { plans, log, upstreams, .. } = &*main.reloader;
+    let plan = Arc::clone(&plans.borrow());
+    let parts = DepartureParts { plan: &plan, log, upstreams };
+    let departure = Departure::of(&parts, &counters(main)).await;
+    let departure = SuccessionStep::Departure(serde_json::to_value(&departure).ok()?);
+    serde_json::to_vec(&departure).ok()
+}
+
+/// The counters of this process.
+fn counters(main: &Main<'_>) -> CounterSource {
+    let board = main.reloader.plans.borrow().shared.board.clone();
+    CounterSource { board, upstreams: Arc::clone(&main.reloader.upstreams) }
 }
 
 /// Accepts nothing more, neither connections nor callers.
@@ -229,11 +276,20 @@ fn resume(main: &Main<'_>, say: &dyn Fn(Level, &str)) {
     }
 }
 
-/// Has the new process accept, and watches it.
-async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
+/// Has the new process accept, and watches it. Meanwhile it gets `counters`, if it took a
+/// departure.
+async fn prove(
+    successor: &mut Successor,
+    departure: Option<Vec<u8>>,
+    counters: CounterSource,
+    counting: &mut Option<CountingDown>,
+) -> Result<(), UpgradeFault> {
     let go = serde_json::to_vec(&SuccessionStep::Go).unwrap_or_default();
+    let takes_departure = departure.is_some();
     let serving = async {
-        successor.send(&go, &[]).await?;
+        for text in departure.iter().chain([&go]) {
+            successor.send(text, &[]).await?;
+        }
         successor.receive().await
     };
     let serves = timeout(GO_PATIENCE, serving).await;
@@ -244,6 +300,10 @@ async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
             Ok(exit) => Err(UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output }),
             Err(_) => Err(UpgradeFault::Late { limit_s, output }),
         };
+    }
+    // Without a task, the successor keeps the link open.
+    if takes_departure && let Some(link) = successor.take_link() {
+        *counting = Some(CountingDown::start(link, counters));
     }
     match timeout(PROBATION, successor.ended()).await {
         // An orderly stop of the new process ends the service.

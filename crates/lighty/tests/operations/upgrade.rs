@@ -1,5 +1,7 @@
 //! `lighty ctl upgrade`: another process takes the server's place.
 
+mod counters;
+
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};

@@ -144,7 +144,8 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let started_s = takeover.as_ref().and_then(Takeover::started_s).unwrap_or_else(wall_s);
     let shared = shared((&config, started_s), tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
-    let service = start_service(&log, &config, &shared)?;
+    let mut service = acme::service(&log, &shared.tls.demand);
+    shared.board.add(Arc::new(acme::AcmeFigures(service.figures())));
     let urls = urls(&bound, &config);
     let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
     let shares = WorkerShares::of(&server, fds, workers);
@@ -167,9 +168,18 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     if let Some(takeover) = takeover {
         let plan = Arc::clone(&plans.borrow());
         let parts = DepartureParts { plan: &plan, log: &log, upstreams: &upstreams };
-        let old = takeover.finish(&workers.crew, &listeners, &parts, pid_file.as_ref(), &say);
+        let old = takeover.finish(
+            &main_loop.runtime,
+            &workers.crew,
+            &listeners,
+            &parts,
+            pid_file.as_ref(),
+            &say,
+        );
         follow(old, &main_loop, &plan, &upstreams, &say);
     }
+    // Not before the old process has left: one that fails before must not have begun an order.
+    order_certificates(&mut service, &plans.borrow())?;
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
@@ -570,16 +580,9 @@ fn prepare_store(
 }
 
 /// Starts the thread that maintains the certificates of the first configuration.
-fn start_service(
-    log: &Log,
-    config: &Config<Settings>,
-    shared: &Shared,
-) -> Result<acme::Service, BootError> {
-    let mut service = acme::service(log, &shared.tls.demand);
-    shared.board.add(Arc::new(acme::AcmeFigures(service.figures())));
-    let plan = acme::plan(config, shared.tls.materials.on_demand());
-    service.follow(plan).map_err(failed("acme.activate"))?;
-    Ok(service)
+fn order_certificates(service: &mut acme::Service, first: &Plan) -> Result<(), BootError> {
+    let plan = acme::plan(&first.config, first.shared.tls.materials.on_demand());
+    service.follow(plan).map_err(failed("acme.activate"))
 }
 
 /// Loads certificates and keys, which need privileges that are dropped later.

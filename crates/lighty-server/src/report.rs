@@ -68,6 +68,7 @@ pub(crate) fn report(
         cpu_us: clock::thread_cpu_us(),
         listeners: listeners.iter().map(|one| one.report()).collect(),
         old_generations: worker.old_generations(),
+        traces: worker.machine.watch.traces(),
         late_us: worker.lateness.borrow().longest_us(),
         ..Report::default()
     };

@@ -224,6 +224,8 @@ pub struct Report {
     pub figures: Vec<(String, u64)>,
     /// The latest bad messages, the oldest first; empty if not requested.
     pub bad_messages: Vec<BadMessage>,
+    /// The traces that operators have ordered.
+    pub traces: Vec<TraceFilter>,
     /// The ended workers one by one, in the report that stands for them.
     pub former: Vec<FormerWorker>,
     /// Processor time of the processes before this one, in microseconds.

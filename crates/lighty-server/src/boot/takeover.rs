@@ -119,6 +119,7 @@ impl Takeover {
     /// if it goes on to send counters.
     pub(super) fn finish(
         mut self,
+        runtime: &tokio::runtime::Runtime,
         crew: &Crew,
         listeners: &OpenListeners,
         parts: &DepartureParts<'_>,
@@ -133,7 +134,7 @@ impl Takeover {
             Err(error) => (Err(error), None),
         };
         let goes_on = departure.is_some();
-        departure.unwrap_or_default().continue_in(parts);
+        runtime.block_on(departure.unwrap_or_default().continue_in(parts));
         crew.command(Command::Serve);
         if let Err(error) = predecessor::adopt_stderr(&self.stderr) {
             say(Level::Warning, &format!("standard error output is lost: {error}"));

@@ -9,7 +9,7 @@ fn measured() -> Setup {
 }
 
 /// Values of all counters, and of the sums of histograms, by series.
-fn counters(line: &Line) -> BTreeMap<String, f64> {
+pub(super) fn counters(line: &Line) -> BTreeMap<String, f64> {
     let response = line.first.get("/metrics");
     assert_eq!(response.status, 200, "{}", line.first.log());
     let text = response.text();
@@ -33,7 +33,11 @@ fn counters(line: &Line) -> BTreeMap<String, f64> {
 }
 
 /// Checks that no counter has fallen or vanished.
-fn assert_no_fall(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, log: &str) {
+pub(super) fn assert_no_fall(
+    before: &BTreeMap<String, f64>,
+    after: &BTreeMap<String, f64>,
+    log: &str,
+) {
     for (series, value) in before {
         let now = after.get(series).unwrap_or_else(|| panic!("{series} has vanished\n{log}"));
         assert!(now >= value, "{series} falls from {value} to {now}\n{log}");

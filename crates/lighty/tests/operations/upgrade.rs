@@ -2,6 +2,7 @@
 
 mod counters;
 mod orders;
+mod sockets;
 
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

@@ -149,10 +149,13 @@ impl Accounts {
     /// Names and sums over all runs for the statistics: `magnet.PATH.runs` and others.
     pub fn sums(&self) -> Vec<(String, u64)> {
         let inner = self.lock();
-        let of = |(path, account): (&Box<str>, &Arc<Account>)| {
-            account.sums().map(|(name, value)| (format!("magnet.{path}.{name}"), value))
-        };
-        inner.scripts.iter().flat_map(of).collect()
+        let mut sums = Vec::new();
+        for (path, account) in &inner.scripts {
+            sums.extend(
+                account.sums().map(|(name, value)| (format!("magnet.{path}.{name}"), value)),
+            );
+        }
+        sums
     }
 
     /// Names and values for the statistics that are no sums: `magnet.PATH.memory-max` and others,

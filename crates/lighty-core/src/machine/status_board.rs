@@ -459,10 +459,10 @@ impl StatusBoard {
     pub async fn ask(&self, wanted: ReportParts) -> (Vec<Report>, usize) {
         let desks = self.desks().clone();
         let carried = self.0.carried.refresh();
-        let asked: Vec<_> = desks.iter().map(|(_, desk)| (desk, ask_one(desk, wanted))).collect();
+        let pending: Vec<_> = desks.iter().map(|(_, desk)| (desk, ask_one(desk, wanted))).collect();
         let mut replies = Vec::with_capacity(desks.len());
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        for (desk, response) in asked {
+        for (desk, response) in pending {
             let Some(response) = response else { continue };
             if let Ok(Ok(report)) = tokio::time::timeout_at(deadline, response).await {
                 replies.push((desk.clone(), report));

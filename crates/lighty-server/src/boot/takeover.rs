@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use lighty_core::log::Level;
+use lighty_core::machine::status_board::carried::CarriedQuestions;
 use lighty_io::process::control::ControlSocket;
 use lighty_io::process::control::access::ControlAccess;
 use lighty_io::process::predecessor::{self, Predecessor};
@@ -24,6 +25,12 @@ use crate::worker::thread::Command;
 
 /// Maximum messages up to the order to accept.
 const STEPS_MAX: usize = 4;
+
+/// The old process, which goes on to count.
+pub(super) struct CountedBeside {
+    pub(super) link: Predecessor,
+    pub(super) questions: CarriedQuestions,
+}
 
 /// Everything that the old process has handed over, while this process starts.
 pub(super) struct Takeover {
@@ -115,17 +122,15 @@ impl Takeover {
     }
 
     /// Takes over: waits until the old process accepts nothing more, then has the workers begin. If
-    /// the old process ends meanwhile, there is all the more reason to serve. Returns the link to it
-    /// if it goes on to send counters.
+    /// the old process ends meanwhile, there is all the more reason to serve. Returns the link to
+    /// it if it goes on to send counters.
     pub(super) fn finish(
         mut self,
         runtime: &tokio::runtime::Runtime,
-        crew: &Crew,
-        listeners: &OpenListeners,
+        (crew, listeners, pid_file): (&Crew, &OpenListeners, Option<&PidFile>),
         parts: &DepartureParts<'_>,
-        pid_file: Option<&PidFile>,
         say: &dyn Fn(Level, &str),
-    ) -> Option<Predecessor> {
+    ) -> Option<CountedBeside> {
         let listeners = listeners.names().map(|name| name.to_string()).collect();
         let ready = SuccessionStep::Ready { listeners, takes_departure: true };
         let agreed = self.send(&ready).and_then(|()| self.go(say));
@@ -133,7 +138,9 @@ impl Takeover {
             Ok(departure) => (Ok(()), departure),
             Err(error) => (Err(error), None),
         };
-        let goes_on = departure.is_some();
+        // Before the first reader, who must not see less than one of the old process.
+        let board = &parts.plan.shared.board;
+        let questions = departure.is_some().then(|| board.follow_predecessor());
         runtime.block_on(departure.unwrap_or_default().continue_in(parts));
         crew.command(Command::Serve);
         if let Err(error) = predecessor::adopt_stderr(&self.stderr) {
@@ -149,7 +156,7 @@ impl Takeover {
                 say(Level::Warning, &text);
             }
         }
-        goes_on.then_some(self.predecessor)
+        Some(CountedBeside { link: self.predecessor, questions: questions? })
     }
 
     fn send(&mut self, step: &SuccessionStep) -> io::Result<()> {

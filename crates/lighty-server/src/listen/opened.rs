@@ -131,8 +131,8 @@ impl OpenListeners {
         Ok((open, planned))
     }
 
-    /// Has all workers accept on further sockets of a listener: the process before this one had more
-    /// workers, and the kernel spreads connections over all sockets of a port. They stay until
+    /// Has all workers accept on further sockets of a listener: the process before this one had
+    /// more workers, and the kernel spreads connections over all sockets of a port. They stay until
     /// workers that a reload adds take them.
     fn beside(
         &mut self,

@@ -78,7 +78,11 @@ async fn count_down(
     let is_last = loop {
         let is_last = tokio::select! {
             biased;
-            finished = &mut finishes => finished.is_ok(),
+            finished = &mut finishes => match finished {
+                Ok(()) => true,
+                // The new process has failed, and this one serves on.
+                Err(_) => return,
+            },
             question = link.receive() => match question {
                 Ok(text) if is_question(&text) => false,
                 // Of another version.
@@ -107,8 +111,7 @@ fn is_question(text: &[u8]) -> bool {
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub(crate) fn follow(link: SuccessionLink, source: CounterSource) {
-    let questions = source.board.follow_predecessor();
+pub(crate) fn follow(link: SuccessionLink, source: CounterSource, questions: CarriedQuestions) {
     tokio::spawn(async move { Following { link, source, questions }.run().await });
 }
 
@@ -122,7 +125,7 @@ impl Following {
     async fn run(mut self) {
         let question = serde_json::to_vec(&SuccessionStep::Count).unwrap_or_default();
         // Readers whose question is on its way, and readers that came later.
-        let (mut asked, mut waiting) = (Vec::new(), Vec::new());
+        let (mut pending, mut waiting) = (Vec::new(), Vec::new());
         let mut is_under_way = false;
         let mut ticks = tokio::time::interval(ASK_EVERY);
         loop {
@@ -131,7 +134,7 @@ impl Following {
                 frame = self.link.receive() => {
                     let Ok(text) = frame else { return };
                     self.take(&text);
-                    asked.drain(..).for_each(|reader: oneshot::Sender<()>| _ = reader.send(()));
+                    pending.drain(..).for_each(|reader: oneshot::Sender<()>| _ = reader.send(()));
                     is_under_way = false;
                     !waiting.is_empty()
                 }
@@ -142,7 +145,7 @@ impl Following {
                 _ = ticks.tick() => true,
             };
             if asks && !is_under_way {
-                asked.append(&mut waiting);
+                pending.append(&mut waiting);
                 is_under_way = true;
                 // A process that takes nothing is as good as ended.
                 if !matches!(timeout(SEND_PATIENCE, self.link.send(&question)).await, Ok(Ok(()))) {
@@ -192,7 +195,7 @@ mod tests {
         let (one, other) = UnixStream::pair().expect("a pair");
         let (old, new) = (source(5), source(1));
         let counting = CountingDown::start(SuccessionLink::over(one), old.clone());
-        follow(SuccessionLink::over(other), new.clone());
+        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
         assert_eq!(sum(&new).await, 6);
         old.board.leave(Report { requests: 10, ..Report::default() });
         assert_eq!(sum(&new).await, 16);
@@ -210,7 +213,7 @@ mod tests {
     async fn malformed_messages_leave_the_counters() {
         let (one, other) = UnixStream::pair().expect("a pair");
         let (mut old, new) = (SuccessionLink::over(one), source(1));
-        follow(SuccessionLink::over(other), new.clone());
+        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
         let answers = async {
             for text in [r#"{"counted":{"board":{"requests":4}}}"#, "?", r#"{"counted":null}"#] {
                 old.receive().await.expect("a question");
@@ -227,5 +230,27 @@ mod tests {
         };
         let ((), all) = tokio::join!(answers, readings);
         assert_eq!(all, [5, 5, 5, 5]);
+    }
+
+    #[tokio::test]
+    async fn link_stays_until_its_owner_leaves_it() {
+        let (one, mut other) = UnixStream::pair().expect("a pair");
+        let counting = CountingDown::start(SuccessionLink::over(one), source(1));
+        tokio::task::yield_now().await;
+        // The new process has failed: its end is closed, or it is killed.
+        let CountingDown { finish, task } = counting;
+        drop(finish);
+        task.await.expect("no panic");
+        let read = tokio::io::AsyncReadExt::read(&mut other, &mut [0]).await;
+        assert_eq!(read.expect("an end"), 0);
+
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let CountingDown { finish, task } =
+            CountingDown::start(SuccessionLink::over(one), source(1));
+        drop(other);
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished(), "it is kept");
+        drop(finish);
+        task.await.expect("no panic");
     }
 }

@@ -3,6 +3,7 @@
 mod counters;
 mod orders;
 mod sockets;
+mod versions;
 
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

@@ -57,7 +57,8 @@ fn no_counter_falls_under_load_and_none_misses_a_request() {
     let (served, is_over) = ([0; 3].map(AtomicUsize::new), AtomicBool::new(false));
     let address = line.first.address();
     std::thread::scope(|scope| {
-        for (target, served) in ["/a", "/app/x", "/missing"].into_iter().zip(&served) {
+        let targets = ["/a", "/app/x", "/missing"].into_iter().zip(&served);
+        let clients = targets.map(|(target, served)| {
             let is_over = &is_over;
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -71,8 +72,9 @@ fn no_counter_falls_under_load_and_none_misses_a_request() {
                         }
                     }
                 }
-            });
-        }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
         let scrapes = scope.spawn(|| {
             let (mut last, mut count) = (BTreeMap::new(), 0_usize);
             while !is_over.load(Ordering::Relaxed) {
@@ -87,10 +89,11 @@ fn no_counter_falls_under_load_and_none_misses_a_request() {
         line.upgrade();
         assert!(started() >= before_s + 10, "two probations of five seconds");
         is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().expect("no request was lost"));
         let (last, count) = scrapes.join().expect("no counter fell");
         assert!(count > 10);
-        let [_, of_app, _] = served.each_ref().map(|one| one.load(Ordering::Relaxed));
-        let served: usize = served.iter().map(|one| one.load(Ordering::Relaxed)).sum();
+        let by_target = served.each_ref().map(|one| one.load(Ordering::Relaxed));
+        let (served, of_app): (usize, _) = (by_target.iter().sum(), by_target[1]);
         // A request is counted when its response is out.
         let mut scrapes = count;
         let mut all = last.clone();
@@ -101,13 +104,67 @@ fn no_counter_falls_under_load_and_none_misses_a_request() {
         };
         assert!(wait_until(PATIENCE, is_whole), "{all:?}");
         assert_no_fall(&last, &all, &line.first.log());
-        assert_eq!(all["lighty_requests_total"], (served + scrapes - 1) as f64);
+        let expected = (served + scrapes - 1) as f64;
+        assert_eq!(all["lighty_requests_total"], expected, "{by_target:?}, {scrapes}: {all:#?}");
         let sum = |name: &str| -> f64 {
             all.iter().filter(|(series, _)| series.starts_with(name)).map(|(_, sum)| sum).sum()
         };
         assert_eq!(sum("http_server_request_duration_seconds_count"), all["lighty_requests_total"]);
         assert_eq!(sum("lighty_worker_requests_total"), all["lighty_requests_total"]);
-        assert_eq!(sum("lighty_upstream_requests_total"), of_app as f64);
+        assert_eq!(sum("lighty_upstream_requests_total"), of_app as f64, "{all:#?}");
         assert_eq!(sum("lighty_backend_requests_total"), backend.requests().len() as f64);
     });
+}
+
+/// A site with a file that does not fit into the buffers of a connection.
+fn with_a_large_file() -> Setup {
+    measured().file("large", vec![b'l'; LARGE_BYTES])
+}
+
+const LARGE_BYTES: usize = 16 << 20;
+
+/// Begins to download the large file, and reads no more than its head.
+fn slow_download(line: &Line) -> TcpStream {
+    let mut download = TcpStream::connect(line.first.address()).expect("connected");
+    download
+        .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("sent");
+    download.read_exact(&mut [0; 1024]).expect("the first part");
+    download
+}
+
+#[test]
+fn process_that_drains_through_two_upgrades_is_counted() {
+    let mut line = Line::start(with_a_large_file());
+    let mut download = slow_download(&line);
+    let second = line.upgrade();
+    line.upgrade();
+    let before = counters(&line);
+    assert!(before["lighty_sent_bytes_total"] < LARGE_BYTES as f64);
+    assert!(is_running(second), "the counters of the first process pass through the second");
+    std::io::copy(&mut download, &mut std::io::sink()).expect("the rest");
+    let (status, _) = line.first.await_exit(PATIENCE);
+    assert!(status.success(), "{status}");
+    assert!(wait_until(PATIENCE, || !is_running(second)));
+    let sent = || counters(&line)["lighty_sent_bytes_total"];
+    assert!(wait_until(PATIENCE, || sent() >= LARGE_BYTES as f64), "{}", sent());
+    let after = counters(&line);
+    assert_no_fall(&before, &after, &line.first.log());
+    // The download, which is one request, has ended.
+    let downloads = "http_server_request_duration_seconds_count{http_request_method=\"GET\",\
+                     url_scheme=\"http\",http_response_status_code=\"200\",\
+                     network_protocol_version=\"1.1\",http_route=\"mod_staticfile\"}";
+    assert_eq!((before.get(downloads), after.get(downloads)), (None, Some(&1.0)));
+}
+
+#[test]
+fn killed_process_leaves_the_counters_that_it_had() {
+    let mut line = Line::start(with_a_large_file());
+    let _download = slow_download(&line);
+    line.upgrade();
+    let before = counters(&line);
+    line.first.kill();
+    assert_no_fall(&before, &counters(&line), &line.first.log());
+    line.upgrade();
+    assert_no_fall(&before, &counters(&line), &line.first.log());
 }

@@ -9,11 +9,11 @@ const TIMES: &[&str] = &["for_s", "log_level_for_s", "wait_us"];
 /// Seconds that the two upgrades of a test may take.
 const UPGRADES_S: i64 = 120;
 
-/// A kind of state: its name, the orders that make it, and a question for it.
+/// A kind of state: its name, the orders that make it, and a reader.
 struct StateKind {
     name: &'static str,
     orders: &'static [&'static [&'static str]],
-    asked: fn(&Line) -> Value,
+    state: fn(&Line) -> Value,
 }
 
 const KINDS: &[StateKind] = &[
@@ -26,12 +26,12 @@ const KINDS: &[StateKind] = &[
             &["ban", "192.0.2.11"],
             &["unban", "192.0.2.11"],
         ],
-        asked: |line| line.json("bans"),
+        state: |line| line.json("bans"),
     },
     StateKind {
         name: "level of the error log",
         orders: &[&["log-level", "info", "--for", "9000"]],
-        asked: |line| members(&line.json("status"), &["log_level", "log_level_for_s"]),
+        state: |line| members(&line.json("status"), &["log_level", "log_level_for_s"]),
     },
     StateKind {
         name: "levels of modules",
@@ -39,7 +39,7 @@ const KINDS: &[StateKind] = &[
             &["log-level", "staticfile", "debug", "--for", "9000"],
             &["log-level", "proxy", "error", "--for", "8000"],
         ],
-        asked: |line| members(&line.json("status"), &["log_levels"]),
+        state: |line| members(&line.json("status"), &["log_levels"]),
     },
     StateKind {
         name: "closed routes",
@@ -47,7 +47,7 @@ const KINDS: &[StateKind] = &[
             &["maintenance", "shop", "on"],
             &["maintenance", "page", "on", "--page", "@DIR@/closed.html"],
         ],
-        asked: |line| {
+        state: |line| {
             let page = |target: &str| {
                 let response = line.first.get(target);
                 Value::from(vec![response.status.to_string(), response.text().to_owned()])
@@ -62,12 +62,12 @@ const KINDS: &[StateKind] = &[
     StateKind {
         name: "readiness",
         orders: &[&["drain-self", "on"]],
-        asked: |line| members(&line.json("status"), &["ready", "not_ready"]),
+        state: |line| members(&line.json("status"), &["ready", "not_ready"]),
     },
     StateKind {
         name: "rates of clients",
         orders: &[],
-        asked: |line| {
+        state: |line| {
             let status = |target: &str| Value::from(line.first.get(target).status);
             let limits = line.done(&["limits", "127.0.0.1", "--format", "json"]);
             Value::from(vec![
@@ -136,11 +136,11 @@ fn every_kind_of_state_survives_with_the_rest_of_its_time() {
     }
     let is_over = || line.json("bans").as_array().is_some_and(|all| all.len() == 2);
     assert!(wait_until(PATIENCE, is_over), "the ban of a second ends");
-    let before: Vec<_> = KINDS.iter().map(|kind| split((kind.asked)(&line))).collect();
+    let before: Vec<_> = KINDS.iter().map(|kind| split((kind.state)(&line))).collect();
     for number in 1..=2 {
         line.upgrade();
         for (kind, (value, times)) in KINDS.iter().zip(&before) {
-            let (now, left) = split((kind.asked)(&line));
+            let (now, left) = split((kind.state)(&line));
             let log = line.first.log();
             assert_eq!(&now, value, "{}, upgrade {number}\n{log}", kind.name);
             assert_eq!(times.len(), left.len());
@@ -186,17 +186,17 @@ fn failing_successor_leaves_orders_as_they_were() {
     let line = Line::start(unrestricted().config("status.metrics-url = \"/metrics\""));
     line.done(&["ban", "192.0.2.9", "--for", "9000"]);
     line.done(&["log-level", "info", "--for", "9000"]);
-    let asked = || {
+    let state = || {
         let status = members(&line.json("status"), &["log_level", "pid"]);
         split(Value::from(vec![line.json("bans"), status])).0
     };
-    let before = asked();
+    let before = state();
     let crashing = line.crashing();
     let counted = counters(&line);
     let (status, _, err) = line.ctl(&["upgrade", "--binary", &crashing]);
     assert!(status == 1 && err.contains("serves again"), "{err}");
-    assert_eq!(asked(), before);
+    assert_eq!(state(), before);
     assert_no_fall(&counted, &counters(&line), &line.first.log());
     line.upgrade();
-    assert_eq!(asked()[0], before[0]);
+    assert_eq!(state()[0], before[0]);
 }

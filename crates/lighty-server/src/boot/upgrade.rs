@@ -256,8 +256,9 @@ fn counters(main: &Main<'_>) -> CounterSource {
     CounterSource { board, upstreams: Arc::clone(&main.reloader.upstreams) }
 }
 
-/// Accepts nothing more, neither connections nor callers.
-fn hold(main: &Main<'_>) {
+/// Accepts nothing more, neither connections nor callers, and exports no metrics.
+fn hold(main: &mut Main<'_>) {
+    main.reloader.telemetry.end_metrics();
     main.reloader.crew.command(Command::Hold);
     if let Some(control) = &main.own.control {
         control.leave();
@@ -265,7 +266,8 @@ fn hold(main: &Main<'_>) {
 }
 
 /// Takes everything back from a process that has failed.
-fn resume(main: &Main<'_>, say: &dyn Fn(Level, &str)) {
+fn resume(main: &mut Main<'_>, say: &dyn Fn(Level, &str)) {
+    main.reloader.export();
     main.reloader.crew.command(Command::Serve);
     main.own.manager.take_back();
     if let Some(Err(error)) = main.own.control.as_ref().map(|control| control.resume()) {

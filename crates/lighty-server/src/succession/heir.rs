@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::machine::status_board::carried::CarriedQuestions;
+use lighty_io::clock::deadline::Deadline;
 use lighty_io::process::succession::SuccessionLink;
 use lighty_io::process::usage;
 use lighty_proxy::upstream::registry::Registry;
@@ -126,7 +127,9 @@ impl Following {
         let question = serde_json::to_vec(&SuccessionStep::Count).unwrap_or_default();
         // Readers whose question is on its way, and readers that came later.
         let (mut pending, mut waiting) = (Vec::new(), Vec::new());
-        let mut is_under_way = false;
+        // No reader waits for a process that has not answered for a second.
+        let (mut is_under_way, mut is_late) = (false, false);
+        let mut late_at = Deadline::after(ASK_EVERY);
         let mut ticks = tokio::time::interval(ASK_EVERY);
         loop {
             let asks = tokio::select! {
@@ -135,18 +138,25 @@ impl Following {
                     let Ok(text) = frame else { return };
                     self.take(&text);
                     pending.drain(..).for_each(|reader: oneshot::Sender<()>| _ = reader.send(()));
-                    is_under_way = false;
+                    (is_under_way, is_late) = (false, false);
                     !waiting.is_empty()
                 }
                 reader = self.questions.next() => {
-                    waiting.extend(reader);
+                    waiting.extend(reader.filter(|_| !is_late));
                     true
                 }
-                _ = ticks.tick() => true,
+                _ = ticks.tick() => {
+                    is_late = is_under_way && late_at.is_over();
+                    if is_late {
+                        waiting.clear();
+                        pending.clear();
+                    }
+                    true
+                }
             };
             if asks && !is_under_way {
                 pending.append(&mut waiting);
-                is_under_way = true;
+                (is_under_way, late_at) = (true, Deadline::after(ASK_EVERY));
                 // A process that takes nothing is as good as ended.
                 if !matches!(timeout(SEND_PATIENCE, self.link.send(&question)).await, Ok(Ok(()))) {
                     self.read_on().await;
@@ -252,5 +262,21 @@ mod tests {
         assert!(!task.is_finished(), "it is kept");
         drop(finish);
         task.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn readers_do_not_wait_for_a_process_that_hangs() {
+        let (_hangs, other) = UnixStream::pair().expect("a pair");
+        let new = source(1);
+        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
+        for _ in 0..3 {
+            assert_eq!(sum(&new).await, 1);
+        }
+        // Longer than three seconds if each waited.
+        let begun = Deadline::after(ASK_EVERY);
+        for _ in 0..5 {
+            assert_eq!(sum(&new).await, 1);
+        }
+        assert!(!begun.is_over());
     }
 }

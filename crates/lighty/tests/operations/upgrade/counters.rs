@@ -1,6 +1,9 @@
 //! Counters of metrics and of the status page over upgrades.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use lighty_testkit::backend::answer;
 
 use super::*;
 
@@ -167,4 +170,38 @@ fn killed_process_leaves_the_counters_that_it_had() {
     assert_no_fall(&before, &counters(&line), &line.first.log());
     line.upgrade();
     assert_no_fall(&before, &counters(&line), &line.first.log());
+}
+
+#[test]
+fn exported_metrics_do_not_fall_either() {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::clone(&sent);
+    let collector = Backend::replying(move |request| {
+        let request: Value = serde_json::from_slice(&request.body).expect("JSON");
+        let metrics = &request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+        let mut all = metrics.as_array().expect("metrics").iter();
+        let found = all.find(|metric| metric["name"] == "lighty_requests").expect("a counter");
+        let point = &found["sum"]["dataPoints"][0];
+        let text = |name: &str| point[name].as_str().expect("a number").to_owned();
+        let requests = point["asDouble"].as_f64().expect("a number");
+        received.lock().expect("no panic").push((text("startTimeUnixNano"), requests));
+        answer("200 OK", "", "{}")
+    });
+    let line = Line::start(with_a_large_file().config(&format!(
+        "tracing.metrics-collector = \"http://{}\"\ntracing.metrics-interval = 1",
+        collector.name()
+    )));
+    let _download = slow_download(&line);
+    (0..50).for_each(|_| assert_eq!(line.first.get("/a").status, 200));
+    let count = || sent.lock().expect("no panic").len();
+    let await_two = |after: usize| wait_until(PATIENCE, || count() >= after + 2);
+    assert!(await_two(0), "{}", line.first.log());
+    line.upgrade();
+    (0..50).for_each(|_| assert_eq!(line.first.get("/a").status, 200));
+    // If the old process went on, it would send its own.
+    (0..2).for_each(|_| assert!(await_two(count()), "{}", line.first.log()));
+    let all = sent.lock().expect("no panic").clone();
+    assert!(all.iter().all(|(started, _)| *started == all[0].0), "{all:?}");
+    assert!(all.is_sorted_by(|(_, one), (_, next)| one <= next), "{all:?}");
+    assert!(all.last().is_some_and(|(_, requests)| *requests >= 100.0), "{all:?}");
 }

@@ -30,6 +30,9 @@ const PROBATION: Duration = Duration::from_secs(5);
 /// Time limit for the new process to accept after it was ready.
 const GO_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time limit for the new process to read the state of this one.
+const DEPARTURE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// End of an attempt.
 pub(super) enum UpgradeEnd {
     /// This process serves as before.
@@ -75,12 +78,17 @@ pub(super) async fn upgrade(
             return UpgradeEnd::Stops(signal);
         }
     };
-    let departure = if takes_departure { departure(main).await } else { None };
+    // Callers wait from here on: an order that came now would be in neither process.
+    if takes_departure && let Err(why) = depart(main, &mut successor).await {
+        successor.kill();
+        return stay(caller, why, say).await;
+    }
     hold(main);
     main.own.manager.leave_to(successor.id());
     let (counters, mut counting) = (counters(main), None);
     let proven = {
-        let attempt = pin!(prove(&mut successor, departure, counters, &mut counting));
+        let counters = takes_departure.then_some(counters);
+        let attempt = pin!(prove(&mut successor, counters, &mut counting));
         beside(main, signals, attempt, say).await
     };
     match proven {
@@ -240,14 +248,30 @@ async fn hand_over(main: &Main<'_>, successor: &mut Successor) -> std::io::Resul
     successor.send(&text, &descriptors).await
 }
 
-/// Returns the message with the state of this process that is not needed before.
-async fn departure(main: &Main<'_>) -> Option<Vec<u8>> {
+/// Sends the state of this process that is not needed before. It still accepts connections: the new
+/// process may need a moment to read it.
+async fn depart(main: &Main<'_>, successor: &mut Successor) -> Result<(), UpgradeFault> {
     let Reloader { plans, log, upstreams, .. } = &*main.reloader;
     let plan = Arc::clone(&plans.borrow());
     let parts = DepartureParts { plan: &plan, log, upstreams };
     let departure = Departure::of(&parts, &counters(main)).await;
-    let departure = SuccessionStep::Departure(serde_json::to_value(&departure).ok()?);
-    serde_json::to_vec(&departure).ok()
+    let text = serde_json::to_value(&departure).map(SuccessionStep::Departure);
+    let text = text.and_then(|step| serde_json::to_vec(&step));
+    let text = text.map_err(|error| UpgradeFault::Language(error.to_string()))?;
+    match timeout(DEPARTURE_PATIENCE, successor.send(&text, &[])).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(failure(successor, DEPARTURE_PATIENCE).await),
+    }
+}
+
+/// The reason why the new process has not done the next step in time.
+async fn failure(successor: &mut Successor, limit: Duration) -> UpgradeFault {
+    let output = successor.printed().await;
+    let limit_s = limit.as_secs();
+    match timeout(Duration::from_millis(100), successor.ended()).await {
+        Ok(exit) => UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output },
+        Err(_) => UpgradeFault::Late { limit_s, output },
+    }
 }
 
 /// The counters of this process.
@@ -278,33 +302,25 @@ fn resume(main: &mut Main<'_>, say: &dyn Fn(Level, &str)) {
     }
 }
 
-/// Has the new process accept, and watches it. Meanwhile it gets `counters`, if it took a
-/// departure.
+/// Has the new process accept, and watches it. Meanwhile it gets the `counters`.
 async fn prove(
     successor: &mut Successor,
-    departure: Option<Vec<u8>>,
-    counters: CounterSource,
+    counters: Option<CounterSource>,
     counting: &mut Option<CountingDown>,
 ) -> Result<(), UpgradeFault> {
     let go = serde_json::to_vec(&SuccessionStep::Go).unwrap_or_default();
-    let takes_departure = departure.is_some();
     let serving = async {
-        for text in departure.iter().chain([&go]) {
-            successor.send(text, &[]).await?;
-        }
+        successor.send(&go, &[]).await?;
         successor.receive().await
     };
     let serves = timeout(GO_PATIENCE, serving).await;
     if !matches!(serves, Ok(Ok(_))) {
-        let output = successor.printed().await;
-        let limit_s = GO_PATIENCE.as_secs();
-        return match timeout(Duration::from_millis(100), successor.ended()).await {
-            Ok(exit) => Err(UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output }),
-            Err(_) => Err(UpgradeFault::Late { limit_s, output }),
-        };
+        return Err(failure(successor, GO_PATIENCE).await);
     }
     // Without a task, the successor keeps the link open.
-    if takes_departure && let Some(link) = successor.take_link() {
+    if let Some(counters) = counters
+        && let Some(link) = successor.take_link()
+    {
         *counting = Some(CountingDown::start(link, counters));
     }
     match timeout(PROBATION, successor.ended()).await {

@@ -65,6 +65,15 @@ const KINDS: &[StateKind] = &[
         state: |line| members(&line.json("status"), &["ready", "not_ready"]),
     },
     StateKind {
+        name: "counters of scripts",
+        orders: &[],
+        state: |line| {
+            let counters = line.first.get("/counters");
+            let is_one = |line: &&str| line.starts_with("hits: ") || line.contains(".runs: ");
+            counters.text().lines().filter(is_one).collect()
+        },
+    },
+    StateKind {
         name: "rates of clients",
         orders: &[],
         state: |line| {
@@ -115,6 +124,11 @@ fn every_kind_of_state_survives_with_the_rest_of_its_time() {
         site()
             .file("closed.html", "closed")
             .config("server.max-worker = 2")
+            .config("status.statistics-url = \"/counters\"")
+            .config(
+                "$HTTP[\"url\"] == \"/script\" {\n\
+                 magnet.attract-raw-url-to = ( \"@DIR@/script.lua\" )\n}",
+            )
             .config("$HTTP[\"url\"] == \"/shop\" { status.route = \"shop\" }")
             .config("$HTTP[\"url\"] == \"/page\" { status.route = \"page\" }")
             .config("$HTTP[\"url\"] == \"/rated\" {\nlimit.requests = ( \"rate\" => 1, \"per\" => 9000 )\n}")
@@ -125,6 +139,11 @@ fn every_kind_of_state_survives_with_the_rest_of_its_time() {
     );
     let page = line.first.directory().join("closed.html");
     write_file(&page, "<p>closed</p>");
+    let script = "lighty.status[\"hits\"] = lighty.status[\"hits\"] + 1\nreturn 204\n";
+    write_file(&line.first.directory().join("script.lua"), script);
+    for _ in 0..3 {
+        assert_eq!(line.first.get("/script").status, 204);
+    }
     for order in KINDS.iter().flat_map(|kind| kind.orders) {
         let page = page.to_str().expect("UTF-8");
         let order: Vec<_> =
@@ -137,6 +156,10 @@ fn every_kind_of_state_survives_with_the_rest_of_its_time() {
     let is_over = || line.json("bans").as_array().is_some_and(|all| all.len() == 2);
     assert!(wait_until(PATIENCE, is_over), "the ban of a second ends");
     let before: Vec<_> = KINDS.iter().map(|kind| split((kind.state)(&line))).collect();
+    for (kind, (value, _)) in KINDS.iter().zip(&before) {
+        let is_there = value.as_array().is_none_or(|all| !all.is_empty());
+        assert!(is_there && !value.is_null(), "{}: {value}", kind.name);
+    }
     for number in 1..=2 {
         line.upgrade();
         for (kind, (value, times)) in KINDS.iter().zip(&before) {

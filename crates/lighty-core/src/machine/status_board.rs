@@ -434,12 +434,17 @@ impl StatusBoard {
 
     /// Returns the counters of the workers that have ended and of the processes before this one,
     /// and takes back the `replies` of workers that have ended since.
-    fn ended(&self, replies: &mut Vec<(mpsc::Sender<WorkerMail>, Report)>) -> Option<Report> {
+    fn ended(
+        &self,
+        replies: &mut Vec<(mpsc::Sender<WorkerMail>, Report)>,
+        wanted: ReportParts,
+    ) -> Option<Report> {
         let desks = self.desks();
         replies.retain(|(desk, _)| desks.iter().any(|(_, known)| known.same_channel(desk)));
-        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.as_ref().map(|ended| ended.copied(wanted));
         drop(desks);
-        match (ended, self.0.carried.report()) {
+        match (ended, self.0.carried.report(wanted)) {
             (Some(mut ended), Some(carried)) => {
                 ended.absorb(carried);
                 Some(ended)
@@ -471,7 +476,7 @@ impl StatusBoard {
         if let Some(carried) = carried {
             let _ = tokio::time::timeout_at(deadline, carried).await;
         }
-        let ended = self.ended(&mut replies);
+        let ended = self.ended(&mut replies, wanted);
         let mut reports: Vec<_> = replies.into_iter().map(|(_, report)| report).collect();
         reports.extend(ended);
         reports.sort_by_key(|report| report.worker);

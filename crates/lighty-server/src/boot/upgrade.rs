@@ -260,7 +260,10 @@ async fn depart(main: &Main<'_>, successor: &mut Successor) -> Result<(), Upgrad
     let text = text.map_err(|error| UpgradeFault::Language(error.to_string()))?;
     match timeout(DEPARTURE_PATIENCE, successor.send(&text, &[])).await {
         Ok(Ok(())) => Ok(()),
-        _ => Err(failure(successor, DEPARTURE_PATIENCE).await),
+        _ => Err(match failure(successor, DEPARTURE_PATIENCE).await {
+            UpgradeFault::Died { exit, output } => UpgradeFault::Ended { exit, output },
+            late => late,
+        }),
     }
 }
 

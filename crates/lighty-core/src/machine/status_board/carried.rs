@@ -67,8 +67,9 @@ impl Carried {
         source.as_ref()?.try_send(done).is_ok().then_some(refreshed)
     }
 
-    pub(super) fn report(&self) -> Option<Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn report(&self, wanted: ReportParts) -> Option<Report> {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.as_ref().map(|report| report.copied(wanted))
     }
 }
 
@@ -219,7 +220,8 @@ mod tests {
         };
         board.inherit(counters);
         board.leave(Report { requests: 1, ..Report::default() });
-        let all = board.ended(&mut Vec::new()).expect("counters");
+        let wanted = ReportParts { durations: true, ..ReportParts::default() };
+        let all = board.ended(&mut Vec::new(), wanted).expect("counters");
         assert_eq!((all.requests, all.figures.len()), (u64::MAX, ENTRIES_MAX));
         assert_eq!((all.history.len(), all.history[0].at_s), (HISTORY_S, 1));
     }

@@ -1,6 +1,6 @@
 //! Counters of workers that have ended, so that sums over all workers never decrease.
 
-use super::{FormerWorker, ListenerReport, Pace, Report};
+use super::{FormerWorker, ListenerReport, Pace, Report, ReportParts};
 use crate::machine::metrics::history::{HISTORY_S, merged};
 
 impl Report {
@@ -15,6 +15,26 @@ impl Report {
     /// Creates the report of no ended worker.
     pub(super) fn of_ended() -> Self {
         Self { worker: Self::ENDED, ..Self::default() }
+    }
+
+    /// Copies the report for a reader that wants these parts: distributions are large, and this
+    /// report stays for the life of the process.
+    pub(super) fn copied(&self, wanted: ReportParts) -> Report {
+        if wanted.durations {
+            return self.clone();
+        }
+        Report {
+            requests: self.requests,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            cpu_us: self.cpu_us,
+            process_cpu_us: self.process_cpu_us,
+            overflows: self.overflows,
+            figures: self.figures.clone(),
+            listeners: self.listeners.clone(),
+            former: self.former.clone(),
+            ..Report::of_ended()
+        }
     }
 
     /// Adds the counters of a worker that has ended. Its connections have ended, too.
@@ -104,6 +124,12 @@ mod tests {
         assert_eq!(ended.durations[0].len(), 1);
         assert_eq!(ended.listeners, [listener(5, 0)]);
         assert_eq!(ended.former, [FormerWorker { worker: 0, requests: 5, cpu_us: 0 }]);
+        let wanted = ReportParts { durations: true, ..ReportParts::default() };
+        assert_eq!(ended.copied(wanted).durations[0].len(), 1);
+        let small = ended.copied(ReportParts::default());
+        assert_eq!((small.durations[0].len(), &small.figures), (0, &ended.figures));
+        assert!(small.is_of_ended() && small.requests == 5);
+        assert_eq!((&small.listeners, &small.former), (&ended.listeners, &ended.former));
         let mut all = Report::of_ended();
         all.absorb(ended);
         all.absorb(Report { worker: 1, ..worker(u64::MAX) });

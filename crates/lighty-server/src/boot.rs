@@ -49,7 +49,7 @@ use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
 use crate::boot::error::BootError;
 use crate::boot::supervision::Supervision;
-use crate::boot::takeover::Takeover;
+use crate::boot::takeover::{CountedBeside, Takeover};
 use crate::control::kept::KeptOrders;
 use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::listeners::{self, Bound};
@@ -61,6 +61,8 @@ use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::sandbox::{self, SandboxContext, SandboxOptions};
+use crate::succession::departure::DepartureParts;
+use crate::succession::heir::{self, CounterSource};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
@@ -138,14 +140,14 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let keeper = Keeper::start(&log, &global, &tls)?;
     let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
-    let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
+    let shared = shared((&config, takeover.as_ref()), tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
-    let service = start_service(&log, &config, &shared)?;
+    let mut service = certificate_service(&log, &shared);
     let urls = urls(&bound, &config);
     let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
     let shares = WorkerShares::of(&server, fds, workers);
-    let plan = Plan { number: 0, config, shared, shares, sockets };
-    let (plans, published) = watch::channel(Arc::new(plan));
+    let first = Arc::new(Plan { number: 0, config, shared, shares, sockets });
+    let (plans, published) = watch::channel(Arc::clone(&first));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
     let parts = WorkerParts {
@@ -160,9 +162,9 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let (workers, report) = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     announce((&urls, &network), &report, &server, &say);
     let manager = Supervision::find(&say);
-    if let Some(takeover) = takeover {
-        takeover.finish(&workers.crew, &listeners, pid_file.as_ref(), &say);
-    }
+    let own = (&*workers.crew, &listeners, pid_file.as_ref());
+    take_over((takeover, &main_loop), own, (&first, &log, &upstreams), &say);
+    order_certificates(&mut service, &first)?;
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
@@ -183,6 +185,30 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     };
     let own = OwnProcess { program, manager, control: control.socket, pid_file };
     Ok(Running { main_address, main_loop, workers, own, reloader, activity })
+}
+
+/// Takes the old process's place, if there is one. Has readers of counters ask that one until it
+/// ends.
+fn take_over(
+    (takeover, main_loop): (Option<Takeover>, &MainLoop),
+    own: (&Crew, &OpenListeners, Option<&PidFile>),
+    (plan, log, upstreams): (&Plan, &Log, &Arc<Registry>),
+    say: &dyn Fn(Level, &str),
+) {
+    let parts = DepartureParts { plan, log, upstreams };
+    let old = takeover.and_then(|one| one.finish(&main_loop.runtime, own, &parts, say));
+    let Some(CountedBeside { link, questions }) = old else { return };
+    let _inside = main_loop.runtime.enter();
+    match link.into_link() {
+        Ok(link) => {
+            let board = plan.shared.board.clone();
+            let source = CounterSource { board, upstreams: Arc::clone(upstreams) };
+            heir::follow(link, source, questions);
+        }
+        Err(error) => {
+            say(Level::Warning, &format!("later counters of the old process are lost: {error}"));
+        }
+    }
 }
 
 /// Everything that needs the initial privileges.
@@ -347,7 +373,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
 /// Creates the state that workers share under the first configuration. Starts its backends'
 /// programs.
 fn shared(
-    config: &Config<Settings>,
+    (config, takeover): (&Config<Settings>, Option<&Takeover>),
     tls: Tls,
     access_logs: accesslog::Sinks,
     log: &Log,
@@ -361,6 +387,7 @@ fn shared(
     upstreams.commit(&naming);
     let states = States::default();
     readiness(&states).set(Unready::Starting, true);
+    let started_s = takeover.and_then(Takeover::started_s).unwrap_or_else(wall_s);
     Ok(Shared {
         tls,
         board: report::board(upstreams, &states),
@@ -368,7 +395,7 @@ fn shared(
         states,
         stores: known_databases(config, log),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
-        ..Shared::new(wall_s(), naming).map_err(failed("starting"))?
+        ..Shared::new(started_s, naming).map_err(failed("starting"))?
     })
 }
 
@@ -541,17 +568,18 @@ fn prepare_store(
     plan.store.prepare(owner).map_err(failed("acme.store"))
 }
 
-/// Starts the thread that maintains the certificates of the first configuration.
-fn start_service(
-    log: &Log,
-    config: &Config<Settings>,
-    shared: &Shared,
-) -> Result<acme::Service, BootError> {
-    let mut service = acme::service(log, &shared.tls.demand);
+/// Creates the service that maintains certificates, and shows its figures.
+fn certificate_service(log: &Log, shared: &Shared) -> acme::Service {
+    let service = acme::service(log, &shared.tls.demand);
     shared.board.add(Arc::new(acme::AcmeFigures(service.figures())));
-    let plan = acme::plan(config, shared.tls.materials.on_demand());
-    service.follow(plan).map_err(failed("acme.activate"))?;
-    Ok(service)
+    service
+}
+
+/// Starts the thread that maintains the certificates of the first configuration. Not before the
+/// process has taken over: one that fails before must not have begun an order.
+fn order_certificates(service: &mut acme::Service, first: &Plan) -> Result<(), BootError> {
+    let plan = acme::plan(&first.config, first.shared.tls.materials.on_demand());
+    service.follow(plan).map_err(failed("acme.activate"))
 }
 
 /// Loads certificates and keys, which need privileges that are dropped later.

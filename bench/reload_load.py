@@ -6,7 +6,8 @@ third generation has another listener and another backend; each tenth reload is 
 configuration is broken.  lighty is reloaded 1,000 times, the others 200 times.
 
     lost, reset, closed     connections, as steady.py counts them           lighty: 0
-    memory                  private, at least in reloads 5 to 15, and in the last ten
+    memory                  private, at least in reloads 5 to 15, and in the last ten; the load has
+                            run for a minute before, because it takes memory by itself
                                                                             lighty: at most +2 MB
     fds, threads, processes some seconds after reload 10, and after the last one, without the load
                                                                             lighty: equal
@@ -20,8 +21,9 @@ import servers
 import steady
 
 GAP_S = 0.15                # between two reloads
+WARM_S = 60
 SETTLE_S = 3
-IDLE_S = 8
+IDLE_S = 35                 # idle connections to backends are kept for 30 seconds
 
 
 def main():
@@ -48,8 +50,8 @@ def measured(args, server, count):
     server.start()
     drill, began = Drill(args, server), time.monotonic()
     try:
-        tenth = drill.run(range(1, 11))
-        last = drill.run(range(11, count + 1))
+        tenth = drill.run(range(1, 11), WARM_S)
+        last = drill.run(range(11, count + 1), SETTLE_S)
     finally:
         server.stop()
     late = [kib for turn, kib in drill.anon_kib.items() if turn > count - 10]
@@ -67,11 +69,11 @@ class Drill:
         self.args, self.server = args, server
         self.walls, self.anon_kib, self.ended, self.counts, self.latency = [], {}, 0, {}, {}
 
-    def run(self, turns):
+    def run(self, turns, settle_s):
         """The usage of the server after these reloads and their load."""
         with operated.Clients(self.args, self.server.port, kept=64, rate=self.args.rate, downloads=20,
                               uploads=20) as clients:
-            time.sleep(SETTLE_S)
+            time.sleep(settle_s)
             for turn in turns:
                 time.sleep(GAP_S)
                 self.turn(clients, turn)

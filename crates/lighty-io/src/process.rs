@@ -18,7 +18,7 @@ pub mod signals;
 pub mod simulated;
 pub mod spawn;
 pub mod state_file;
-pub(crate) mod succession;
+pub mod succession;
 pub mod syscall_fallback;
 pub mod terminal;
 pub mod usage;

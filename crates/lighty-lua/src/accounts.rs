@@ -50,16 +50,19 @@ impl Account {
         self.compiled.store(bytes as u64, Ordering::Relaxed);
     }
 
-    fn figures(&self) -> [(&'static str, u64); 6] {
+    fn sums(&self) -> [(&'static str, u64); 4] {
         let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [
             ("runs", figure(&self.runs)),
             ("failures", figure(&self.failures)),
             ("instructions", figure(&self.instructions)),
             ("time-us", figure(&self.time_us)),
-            ("memory-max", figure(&self.memory_max)),
-            ("compiled-bytes", figure(&self.compiled)),
         ]
+    }
+
+    fn sizes(&self) -> [(&'static str, u64); 2] {
+        let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        [("memory-max", figure(&self.memory_max)), ("compiled-bytes", figure(&self.compiled))]
     }
 }
 
@@ -113,6 +116,23 @@ impl Accounts {
         }
     }
 
+    /// All counters of scripts, for the process that takes this one's place.
+    pub fn remember(&self) -> Vec<(String, i64)> {
+        let inner = self.lock();
+        inner.counters.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
+    /// Continues the counters of the process before this one. Those that a script has set already
+    /// stay.
+    pub fn recall(&self, counters: Vec<(String, i64)>) {
+        let mut inner = self.lock();
+        for (name, value) in counters {
+            if inner.counters.len() < COUNTERS_MAX {
+                inner.counters.entry(name.into()).or_insert(value);
+            }
+        }
+    }
+
     /// All counters of scripts.
     pub fn counters(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let inner = self.lock();
@@ -126,12 +146,25 @@ impl Accounts {
 }
 
 impl Accounts {
-    /// Names and values for the statistics: `magnet.PATH.runs` and others, and the counters.
+    /// Names and sums over all runs for the statistics: `magnet.PATH.runs` and others.
+    pub fn sums(&self) -> Vec<(String, u64)> {
+        let inner = self.lock();
+        let mut sums = Vec::new();
+        for (path, account) in &inner.scripts {
+            sums.extend(
+                account.sums().map(|(name, value)| (format!("magnet.{path}.{name}"), value)),
+            );
+        }
+        sums
+    }
+
+    /// Names and values for the statistics that are no sums: `magnet.PATH.memory-max` and others,
+    /// and the counters of scripts, which these set.
     pub fn figures(&self) -> Vec<(String, String)> {
         let inner = self.lock();
         let mut figures = Vec::new();
         for (path, account) in &inner.scripts {
-            for (name, value) in account.figures() {
+            for (name, value) in account.sizes() {
                 figures.push((format!("magnet.{path}.{name}"), value.to_string()));
             }
         }
@@ -157,10 +190,12 @@ mod tests {
         assert_eq!(accounts.counter(b"c0"), 1);
         assert_eq!(accounts.counter(format!("c{COUNTERS_MAX}").as_bytes()), 0);
         let figures = accounts.figures();
+        let sums = accounts.sums();
+        let sum = |name: &str| sums.iter().find(|(known, _)| known == name).map(|(_, sum)| *sum);
+        assert_eq!((sum("magnet./a.lua.runs"), sum("magnet./a.lua.failures")), (Some(2), Some(1)));
         let find = |name: &str| figures.iter().find(|(known, _)| known == name).map(|(_, v)| &**v);
-        assert_eq!(find("magnet./a.lua.runs"), Some("2"));
-        assert_eq!(find("magnet./a.lua.failures"), Some("1"));
         assert_eq!(find("magnet./a.lua.memory-max"), Some("100"));
-        assert_eq!(figures.len(), SCRIPTS_MAX * 6 + COUNTERS_MAX);
+        assert_eq!(figures.len(), SCRIPTS_MAX * 2 + COUNTERS_MAX);
+        assert_eq!(sums.len(), SCRIPTS_MAX * 4);
     }
 }

@@ -4,6 +4,7 @@
 //! network), a user, or the value of a field. A request counts from its head to the last byte of
 //! its response.
 
+mod carried;
 mod continued;
 mod rate;
 mod report;
@@ -18,6 +19,7 @@ use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::{Known, Status};
 
+pub use carried::{CARRIED_KEYS_MAX, CarriedRate, recall_rates, remember_rates};
 pub use continued::continue_counts;
 pub use report::{LimitReport, clear, limits};
 use settings::KeyKind;

@@ -57,6 +57,11 @@ impl Readiness {
         };
     }
 
+    /// True if a reason holds.
+    pub fn has(&self, reason: Unready) -> bool {
+        self.0.load(Ordering::Relaxed) & reason.bit() != 0
+    }
+
     /// Names of the reasons why the server is not ready; none if it is.
     pub fn objections(&self) -> Vec<&'static str> {
         let bits = self.0.load(Ordering::Relaxed);

@@ -54,6 +54,16 @@ impl ClosedRoutes {
         routes.len() < before
     }
 
+    /// The closed routes with their pages, `None` for the usual one: for the process that takes
+    /// this one's place.
+    pub fn remember(&self) -> Vec<(String, Option<String>)> {
+        let page = |page: &Bytes| {
+            let is_usual = page == PAGE.as_bytes();
+            (!is_usual).then(|| String::from_utf8_lossy(page).into_owned())
+        };
+        self.routes().iter().map(|(name, text)| (name.clone(), page(text))).collect()
+    }
+
     /// Names of the closed routes, in the order of the changes.
     pub fn closed(&self) -> Vec<String> {
         self.routes().iter().map(|(name, _)| name.clone()).collect()

@@ -6,6 +6,7 @@ pub(crate) mod backend_tls;
 pub(crate) mod balance;
 pub mod configured;
 pub(crate) mod fault_log;
+pub mod former;
 pub(crate) mod health;
 pub mod members;
 pub(crate) mod names;

@@ -101,9 +101,20 @@ pub(crate) fn service(log: &Log, demand: &Demand) -> Service {
 /// Figures of the thread, for the status page.
 pub(crate) struct AcmeFigures<F>(pub F);
 
+/// Figures that only grow. The others are of the present.
+const COUNTERS: [&str; 3] =
+    ["acme.on-demand.asked", "acme.on-demand.refused", "acme.on-demand.full"];
+
 impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<F> {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
-        figures.extend((self.0)());
+        let is_counter = |name: &str| COUNTERS.contains(&name);
+        figures.extend((self.0)().into_iter().filter(|(name, _)| !is_counter(name)));
+    }
+
+    fn count(&self, counters: &mut Vec<(String, u64)>) {
+        let is_counter = |name: &str| COUNTERS.contains(&name);
+        let own = (self.0)().into_iter().filter(|(name, _)| is_counter(name));
+        counters.extend(own.filter_map(|(name, value)| Some((name, value.parse().ok()?))));
     }
 }
 

@@ -50,7 +50,7 @@ use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
 use crate::boot::error::BootError;
 use crate::boot::supervision::Supervision;
-use crate::boot::takeover::Takeover;
+use crate::boot::takeover::{CountedBeside, Takeover};
 use crate::control::kept::KeptOrders;
 use crate::followed::{self, FollowedFiles};
 use crate::listen::handed::{HandedSocket, HandedSockets};
@@ -63,6 +63,8 @@ use crate::report;
 use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::sandbox::{self, SandboxContext, SandboxOptions};
+use crate::succession::departure::DepartureParts;
+use crate::succession::heir::{self, CounterSource};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
@@ -135,19 +137,19 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().chain(&control.warning).for_each(|text| say(Level::Warning, text));
-    sandbox::report(&say);
     warn_of_rights(&global, options.is_of_command_line, missing_root, &say);
     let keeper = Keeper::start(&log, &global, &tls)?;
     let kept = kept_orders(&server, &upstreams, &say);
     takeover.iter_mut().for_each(|one| one.recall(&upstreams, &tls.tickets));
-    let shared = shared(&config, (tls, files), logs.access, &log, &upstreams, workers)?;
+    let held = Held { tls, files, access_logs: logs.access };
+    let shared = shared(&config, takeover.as_ref(), held, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
-    let service = start_service(&log, &config, &shared)?;
+    let mut service = certificate_service(&log, &shared);
     let urls = urls(&bound, &config);
     let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
     let shares = WorkerShares::of(&server, fds, workers);
-    let plan = Plan { number: 0, config, shared, shares, sockets };
-    let (plans, published) = watch::channel(Arc::new(plan));
+    let first = Arc::new(Plan { number: 0, config, shared, shares, sockets });
+    let (plans, published) = watch::channel(Arc::clone(&first));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
     let parts = WorkerParts {
@@ -162,9 +164,9 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let (workers, report) = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     announce((&urls, &network), &report, &server, &say);
     let manager = Supervision::find(&say);
-    if let Some(takeover) = takeover {
-        takeover.finish(&workers.crew, &listeners, pid_file.as_ref(), &say);
-    }
+    let own = (&*workers.crew, &listeners, pid_file.as_ref());
+    take_over((takeover, &main_loop), own, (&first, &log, &upstreams), &say);
+    order_certificates(&mut service, &first)?;
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
@@ -185,6 +187,30 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     };
     let own = OwnProcess { program, manager, control: control.socket, pid_file };
     Ok(Running { main_address, main_loop, workers, own, reloader, activity })
+}
+
+/// Takes the old process's place, if there is one. Has readers of counters ask that one until it
+/// ends.
+fn take_over(
+    (takeover, main_loop): (Option<Takeover>, &MainLoop),
+    own: (&Crew, &OpenListeners, Option<&PidFile>),
+    (plan, log, upstreams): (&Plan, &Log, &Arc<Registry>),
+    say: &dyn Fn(Level, &str),
+) {
+    let parts = DepartureParts { plan, log, upstreams };
+    let old = takeover.and_then(|one| one.finish(&main_loop.runtime, own, &parts, say));
+    let Some(CountedBeside { link, questions }) = old else { return };
+    let _inside = main_loop.runtime.enter();
+    match link.into_link() {
+        Ok(link) => {
+            let board = plan.shared.board.clone();
+            let source = CounterSource { board, upstreams: Arc::clone(upstreams) };
+            heir::follow(link, source, questions);
+        }
+        Err(error) => {
+            say(Level::Warning, &format!("later counters of the old process are lost: {error}"));
+        }
+    }
 }
 
 /// Everything that needs the initial privileges.
@@ -314,6 +340,7 @@ fn warn_of_rights(
     missing_root: Option<String>,
     say: &dyn Fn(Level, &str),
 ) {
+    sandbox::report(say);
     if privileges::is_root() {
         say(Level::Warning, if is_of_command_line { COMMAND_AS_ROOT } else { AS_ROOT });
     }
@@ -348,16 +375,24 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     Ok(log)
 }
 
+/// Files that were opened with the initial privileges, for the workers.
+struct Held {
+    tls: Tls,
+    files: FollowedFiles,
+    access_logs: accesslog::Sinks,
+}
+
 /// Creates the state that workers share under the first configuration. Starts its backends'
 /// programs.
 fn shared(
     config: &Config<Settings>,
-    (tls, files): (Tls, FollowedFiles),
-    access_logs: accesslog::Sinks,
+    takeover: Option<&Takeover>,
+    held: Held,
     log: &Log,
     upstreams: &Arc<Registry>,
     workers: usize,
 ) -> Result<Shared, BootError> {
+    let Held { tls, files, access_logs } = held;
     upstreams.start(log.clone());
     let naming = upstreams.name(&configured::upstreams(config));
     let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
@@ -366,6 +401,7 @@ fn shared(
     let states = States::default();
     readiness(&states).set(Unready::Starting, true);
     follow().map_err(failed("following files"))?;
+    let started_s = takeover.and_then(Takeover::started_s).unwrap_or_else(wall_s);
     Ok(Shared {
         tls,
         files,
@@ -374,7 +410,7 @@ fn shared(
         states,
         stores: known_databases(config, log),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
-        ..Shared::new(wall_s(), naming).map_err(failed("starting"))?
+        ..Shared::new(started_s, naming).map_err(failed("starting"))?
     })
 }
 
@@ -547,17 +583,18 @@ fn prepare_store(
     plan.store.prepare(owner).map_err(failed("acme.store"))
 }
 
-/// Starts the thread that maintains the certificates of the first configuration.
-fn start_service(
-    log: &Log,
-    config: &Config<Settings>,
-    shared: &Shared,
-) -> Result<acme::Service, BootError> {
-    let mut service = acme::service(log, &shared.tls.demand);
+/// Creates the service that maintains certificates, and shows its figures.
+fn certificate_service(log: &Log, shared: &Shared) -> acme::Service {
+    let service = acme::service(log, &shared.tls.demand);
     shared.board.add(Arc::new(acme::AcmeFigures(service.figures())));
-    let plan = acme::plan(config, shared.tls.materials.on_demand());
-    service.follow(plan).map_err(failed("acme.activate"))?;
-    Ok(service)
+    service
+}
+
+/// Starts the thread that maintains the certificates of the first configuration. Not before the
+/// process has taken over: one that fails before must not have begun an order.
+fn order_certificates(service: &mut acme::Service, first: &Plan) -> Result<(), BootError> {
+    let plan = acme::plan(&first.config, first.shared.tls.materials.on_demand());
+    service.follow(plan).map_err(failed("acme.activate"))
 }
 
 /// Loads certificates and keys, which need privileges that are dropped later.

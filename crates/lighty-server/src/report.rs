@@ -38,10 +38,11 @@ pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
 struct Mishaps;
 
 impl Statistics for Mishaps {
-    fn collect(&self, figures: &mut Vec<(String, String)>) {
-        figures.push(("server.panics".to_owned(), panic_log::count().to_string()));
-        let lost = log_writer::lost_lines().to_string();
-        figures.push(("server.log-lines-lost".to_owned(), lost));
+    fn collect(&self, _: &mut Vec<(String, String)>) {}
+
+    fn count(&self, counters: &mut Vec<(String, u64)>) {
+        counters.push(("server.panics".to_owned(), panic_log::count()));
+        counters.push(("server.log-lines-lost".to_owned(), log_writer::lost_lines()));
     }
 }
 
@@ -67,6 +68,7 @@ pub(crate) fn report(
         cpu_us: clock::thread_cpu_us(),
         listeners: listeners.iter().map(|one| one.report()).collect(),
         old_generations: worker.old_generations(),
+        traces: worker.machine.watch.traces(),
         late_us: worker.lateness.borrow().longest_us(),
         ..Report::default()
     };
@@ -149,7 +151,6 @@ fn figures(worker: &Worker) -> Vec<(String, u64)> {
     let figures = [
         ("server.requests", counters.requests.get()),
         ("server.connections", counters.connections.get()),
-        ("server.connections.open", worker.conns.open() as u64),
         ("server.bytes-in", counters.bytes_in.get()),
         ("server.bytes-out", counters.bytes_out.get()),
         ("server.http2-connections", counters.http2_connections.get()),

@@ -6,6 +6,7 @@
 //!  | ----------------------------------------> |  starts all workers, which accept nothing
 //!  | <---------------------------------- ready |
 //!  |  accepts nothing                          |
+//!  | departure ------------------------------> |  takes bans, orders, counters
 //!  | go -------------------------------------> |  accepts; pid file, control socket
 //!  | <-------------------------------- serving |
 //!  |  waits whether it stays alive             |
@@ -15,8 +16,17 @@
 //! Until `go`, the old process accepts as ever: whatever goes wrong ends the new one. Both have the
 //! same sockets, so no connection that waits in a queue is lost. `boot::upgrade` is the old
 //! process's end, `boot::takeover` the new one's.
+//!
+//! `departure` is all that operators and clients have caused in the old process. It precedes `go`.
+//! From `serving` until its end, the old process sends its counters whenever the new one asks for
+//! them (`count`), and a last time when its last connection has ended (`heir`).
 
+pub(crate) mod departure;
+pub(crate) mod heir;
+
+use lighty_core::machine::status_board::carried::CarriedCounters;
 use lighty_io::process::spawn::Exit;
+use lighty_proxy::upstream::former::UpstreamCounts;
 use lighty_proxy::upstream::remembered::RememberedBackend;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +51,9 @@ pub(crate) struct Handover {
     pub(crate) ticket_keys: Vec<u8>,
     #[serde(default)]
     pub(crate) backends: Vec<RememberedBackend>,
+    /// Wall-clock second when the first process of the line was started.
+    #[serde(default)]
+    pub(crate) started_s: Option<i64>,
 }
 
 /// A socket of a listener.
@@ -58,11 +71,30 @@ pub(crate) struct HandedListener {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SuccessionStep {
     /// All workers run; these listeners go on.
-    Ready { listeners: Vec<String> },
+    Ready {
+        listeners: Vec<String>,
+        /// The new process takes a departure, and asks for counters.
+        #[serde(default)]
+        takes_departure: bool,
+    },
+    /// A [`Departure`](departure::Departure), whose members are read one by one.
+    Departure(serde_json::Value),
     /// Accept from now on.
     Go,
     /// Connections are accepted.
     Serving,
+    /// Send your counters.
+    Count,
+    /// The counters; `None` if a worker hangs.
+    Counted(Option<Box<ProcessCounts>>),
+}
+
+/// Counters of a process and of the ones before it. Members may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ProcessCounts {
+    pub(crate) board: CarriedCounters,
+    pub(crate) upstreams: Vec<UpstreamCounts>,
 }
 
 /// Reason why no other process has taken this one's place, which serves as before.
@@ -112,9 +144,15 @@ mod tests {
 
     #[test]
     fn steps_have_stable_names() {
-        let ready = SuccessionStep::Ready { listeners: vec![":80".into()] };
+        let ready = SuccessionStep::Ready { listeners: vec![":80".into()], takes_departure: true };
         let text = serde_json::to_string(&ready).expect("JSON");
-        assert_eq!(text, r#"{"ready":{"listeners":[":80"]}}"#);
+        assert_eq!(text, r#"{"ready":{"listeners":[":80"],"takes_departure":true}}"#);
+        let earlier = r#"{"ready":{"listeners":[":80"]}}"#;
+        let ready: SuccessionStep = serde_json::from_str(earlier).expect("ready");
+        assert!(matches!(ready, SuccessionStep::Ready { takes_departure: false, .. }));
+        assert_eq!(serde_json::to_string(&SuccessionStep::Count).expect("JSON"), r#""count""#);
+        let counted = r#"{"counted":null}"#;
+        assert_eq!(serde_json::to_string(&SuccessionStep::Counted(None)).expect("JSON"), counted);
         assert_eq!(serde_json::to_string(&SuccessionStep::Go).expect("JSON"), r#""go""#);
         assert_eq!(serde_json::to_string(&SuccessionStep::Serving).expect("JSON"), r#""serving""#);
     }

@@ -4,6 +4,8 @@
 //! so that a quantile is wrong by 9 % at most), and also in a few fixed buckets, which the text
 //! formats need. See `docs/decisions/0028`.
 
+use serde::{Deserialize, Serialize};
+
 /// Native buckets per doubling.
 const STEPS: i32 = 8;
 
@@ -34,7 +36,7 @@ pub const STAGE_BOUNDS_US: [u64; 14] = [
 
 /// A distribution of durations. Recording allocates only when a duration leaves the range seen so
 /// far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     count: u64,
     sum_us: u64,
@@ -84,22 +86,32 @@ impl Histogram {
         if self.native.len() <= at {
             self.native.resize(at + 1, 0);
         }
-        self.native[at] += count;
+        self.native[at] = self.native[at].saturating_add(count);
     }
 
     /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
         for (sum, count) in self.fixed.iter_mut().zip(&other.fixed) {
-            *sum += count;
+            *sum = sum.saturating_add(*count);
         }
         for (index, count) in other.native().filter(|(_, count)| *count > 0) {
             match usize::try_from(index - self.first).ok().and_then(|at| self.native.get_mut(at)) {
-                Some(sum) => *sum += count,
+                Some(sum) => *sum = sum.saturating_add(count),
                 None => self.add_outside(index, count),
             }
         }
+    }
+
+    /// True if it may come from [`record`](Self::record): its buckets are within those of the
+    /// shortest and the longest duration.
+    pub fn is_plausible(&self) -> bool {
+        let range = bucket_of(0)..=bucket_of(u64::MAX);
+        let last =
+            i32::try_from(self.native.len()).ok().and_then(|len| self.first.checked_add(len));
+        self.native.is_empty()
+            || range.contains(&self.first) && last.is_some_and(|end| range.contains(&(end - 1)))
     }
 
     /// Resets all counts and keeps the memory.
@@ -122,8 +134,8 @@ impl Histogram {
     /// Cumulative counts of the fixed buckets.
     pub fn fixed(&self) -> [u64; REQUEST_BOUNDS_US.len()] {
         let mut sum = 0;
-        self.fixed.map(|count| {
-            sum += count;
+        self.fixed.map(|count: u64| {
+            sum = count.saturating_add(sum);
             sum
         })
     }
@@ -137,14 +149,14 @@ impl Histogram {
     /// The quantile `share` in microseconds, interpolated; 0 if there are no durations.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let wanted = (share * self.count as f64).ceil().max(1.0) as u64;
-        let mut below = 0;
+        let mut below = 0_u64;
         for (index, count) in self.native() {
-            if count > 0 && below + count >= wanted {
+            if count > 0 && below.saturating_add(count) >= wanted {
                 let (low, high) = (bound_us(index - 1), bound_us(index));
                 let within = (wanted - below) as f64 / count as f64;
                 return (low + (high - low) * within).round() as u64;
             }
-            below += count;
+            below = below.saturating_add(count);
         }
         0
     }

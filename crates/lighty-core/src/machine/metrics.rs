@@ -5,6 +5,7 @@
 //! merges the snapshots of all workers. The names of series are shared by the process, so that
 //! workers agree on them and their number is limited.
 
+pub mod carried;
 pub mod exemplars;
 pub mod history;
 mod host_names;

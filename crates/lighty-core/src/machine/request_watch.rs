@@ -4,11 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 /// Maximum number of traces at a time.
 pub const TRACES_MAX: usize = 16;
 
 /// The requests whose details are logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFilter {
     /// The host, with or without a port; `None`: any.
     pub host: Option<String>,
@@ -55,6 +57,11 @@ impl RequestWatch {
         traces.push(filter.clone());
         self.is_on.set(true);
         true
+    }
+
+    /// The traces.
+    pub fn traces(&self) -> Vec<TraceFilter> {
+        self.traces.borrow().clone()
     }
 
     /// True if the details of a request are logged.

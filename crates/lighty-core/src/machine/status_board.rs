@@ -3,6 +3,7 @@
 //! A worker counts in cells that no other thread may read. A reader therefore asks every worker,
 //! and each replies between two turns of its event loop.
 
+pub mod carried;
 mod ended;
 
 use std::fmt::Write;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lighty_io::threads::panics;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::machine::bad_messages::BadMessage;
@@ -21,6 +23,7 @@ use crate::machine::metrics::history::Second;
 use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::SeriesNames;
 use crate::machine::request_watch::TraceFilter;
+use carried::Carried;
 
 /// Time limit for a worker's reply. Slower workers are reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -154,6 +157,18 @@ pub struct ListenerReport {
     pub open: u64,
 }
 
+/// Counters of ended workers of one index, here or in the processes before this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FormerWorker {
+    /// The index.
+    pub worker: usize,
+    /// Requests.
+    pub requests: u64,
+    /// Processor time of their threads, in microseconds.
+    pub cpu_us: u64,
+}
+
 /// An earlier configuration that a worker still uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldGenerationReport {
@@ -205,10 +220,18 @@ pub struct Report {
     pub listeners: Vec<ListenerReport>,
     /// The last minutes; empty if not requested.
     pub history: Vec<Second>,
-    /// Named counters, to be summed over all workers.
+    /// Named counters, to be summed over all workers and all processes.
     pub figures: Vec<(String, u64)>,
     /// The latest bad messages, the oldest first; empty if not requested.
     pub bad_messages: Vec<BadMessage>,
+    /// The traces that operators have ordered.
+    pub traces: Vec<TraceFilter>,
+    /// The ended workers one by one, in the report that stands for them.
+    pub former: Vec<FormerWorker>,
+    /// Processor time of the processes before this one, in microseconds.
+    pub process_cpu_us: u64,
+    /// Series that the processes before this one recorded as other, see [`SeriesNames::others`].
+    pub overflows: u64,
 }
 
 impl Report {
@@ -227,6 +250,9 @@ impl Report {
 pub trait Statistics: Send + Sync {
     /// Adds names and values.
     fn collect(&self, figures: &mut Vec<(String, String)>);
+
+    /// Adds counters, which go on in the process that takes this one's place.
+    fn count(&self, _counters: &mut Vec<(String, u64)>) {}
 
     /// Adds reports of backend pools.
     fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
@@ -323,9 +349,12 @@ pub struct StatusBoard(Arc<Desks>);
 
 #[derive(Default)]
 struct Desks {
+    /// Locked before `ended` where both are.
     workers: Mutex<Vec<(usize, mpsc::Sender<WorkerMail>)>>,
     /// Counters of the workers that have ended.
     ended: Mutex<Option<Report>>,
+    /// Counters of the processes before this one.
+    carried: Carried,
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
     names: SeriesNames,
     bans: Arc<Bans>,
@@ -394,10 +423,34 @@ impl StatusBoard {
         &self.0.names
     }
 
-    /// Keeps the counters of a worker that ends.
+    /// Keeps the counters of a worker that ends. Its desk is closed, so that it does not count
+    /// twice.
     pub fn leave(&self, last: Report) {
+        let mut desks = self.desks();
+        desks.retain(|(worker, _)| *worker != last.worker);
         let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.get_or_insert_with(Report::of_ended).absorb(last);
+    }
+
+    /// Returns the counters of the workers that have ended and of the processes before this one,
+    /// and takes back the `replies` of workers that have ended since.
+    fn ended(
+        &self,
+        replies: &mut Vec<(mpsc::Sender<WorkerMail>, Report)>,
+        wanted: ReportParts,
+    ) -> Option<Report> {
+        let desks = self.desks();
+        replies.retain(|(desk, _)| desks.iter().any(|(_, known)| known.same_channel(desk)));
+        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.as_ref().map(|ended| ended.copied(wanted));
+        drop(desks);
+        match (ended, self.0.carried.report(wanted)) {
+            (Some(mut ended), Some(carried)) => {
+                ended.absorb(carried);
+                Some(ended)
+            }
+            (ended, carried) => ended.or(carried),
+        }
     }
 
     /// The clients that are refused.
@@ -410,15 +463,21 @@ impl StatusBoard {
     /// as one more report, see [`Report::is_of_ended`].
     pub async fn ask(&self, wanted: ReportParts) -> (Vec<Report>, usize) {
         let desks = self.desks().clone();
-        let responses: Vec<_> = desks.iter().map(|(_, desk)| ask_one(desk, wanted)).collect();
-        let mut reports = Vec::with_capacity(desks.len());
+        let carried = self.0.carried.refresh();
+        let pending: Vec<_> = desks.iter().map(|(_, desk)| (desk, ask_one(desk, wanted))).collect();
+        let mut replies = Vec::with_capacity(desks.len());
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        for response in responses.into_iter().flatten() {
+        for (desk, response) in pending {
+            let Some(response) = response else { continue };
             if let Ok(Ok(report)) = tokio::time::timeout_at(deadline, response).await {
-                reports.push(report);
+                replies.push((desk.clone(), report));
             }
         }
-        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(carried) = carried {
+            let _ = tokio::time::timeout_at(deadline, carried).await;
+        }
+        let ended = self.ended(&mut replies, wanted);
+        let mut reports: Vec<_> = replies.into_iter().map(|(_, report)| report).collect();
         reports.extend(ended);
         reports.sort_by_key(|report| report.worker);
         (reports, desks.len())
@@ -445,32 +504,43 @@ impl StatusBoard {
     /// Figures of all workers, summed, and of the process, sorted by name.
     pub fn figures(&self, reports: &[Report]) -> Vec<(String, String)> {
         let mut sums: Vec<(String, u64)> = Vec::new();
-        for (name, value) in reports.iter().flat_map(|report| &report.figures) {
+        let own = self.counters();
+        for (name, value) in reports.iter().flat_map(|report| &report.figures).chain(&own) {
             match sums.iter_mut().find(|(known, _)| known == name) {
                 Some((_, sum)) => *sum = sum.saturating_add(*value),
                 None => sums.push((name.clone(), *value)),
             }
         }
+        // The only gauge of workers.
+        sums.push(("server.connections.open".to_owned(), reports.iter().map(Report::open).sum()));
         let mut all: Vec<_> = sums.into_iter().map(|(name, sum)| (name, sum.to_string())).collect();
-        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        sources.iter().for_each(|source| source.collect(&mut all));
+        self.sources().iter().for_each(|source| source.collect(&mut all));
         all.sort();
         all
     }
 
+    fn sources(&self) -> Vec<Arc<dyn Statistics>> {
+        self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counters of the process itself.
+    fn counters(&self) -> Vec<(String, u64)> {
+        let mut counters = Vec::new();
+        self.sources().iter().for_each(|source| source.count(&mut counters));
+        counters
+    }
+
     /// All backend pools, in order of first use.
     pub fn pools(&self) -> Vec<BackendPool> {
-        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut pools = Vec::new();
-        sources.iter().for_each(|source| source.collect_pools(&mut pools));
+        self.sources().iter().for_each(|source| source.collect_pools(&mut pools));
         pools
     }
 
     /// Certificates and their expiry, by name.
     pub fn certificates(&self) -> Vec<(String, i64)> {
-        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut certificates = Vec::new();
-        sources.iter().for_each(|source| source.collect_certificates(&mut certificates));
+        self.sources().iter().for_each(|source| source.collect_certificates(&mut certificates));
         certificates.sort();
         certificates
     }
@@ -528,7 +598,10 @@ mod tests {
         assert_eq!((reports[0].worker, reports[1].worker), (0, 1));
         let figures = board.figures(&reports);
         let text: Vec<_> = figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(text, ["a.process=up", "b.sum=6", "c.0=1", "c.1=1"]);
+        assert_eq!(
+            text,
+            ["a.process=up", "b.sum=6", "c.0=1", "c.1=1", "server.connections.open=0"]
+        );
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, SocketType};
 use rustix::process::Pid;
 
-use super::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame};
+use super::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame, SuccessionLink};
 
 /// Time limit for each part of a frame of the old server.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,6 +105,18 @@ impl Predecessor {
         let mut text = vec![0; head.text_bytes];
         self.link.read_exact(&mut text)?;
         Ok(SuccessionFrame { text, descriptors })
+    }
+
+    /// The link for a task.
+    ///
+    /// # Errors
+    /// The system's.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn into_link(self) -> io::Result<SuccessionLink> {
+        self.link.set_nonblocking(true)?;
+        tokio::net::UnixStream::from_std(self.link).map(SuccessionLink::over)
     }
 
     /// Sends a frame without descriptors.

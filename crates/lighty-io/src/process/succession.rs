@@ -4,11 +4,14 @@
 //! A frame is the length of its text and the number of its descriptors, as two 32-bit numbers in
 //! network byte order, then the descriptors (SCM_RIGHTS), with one byte for each [`BATCH`] of them,
 //! then the text. `predecessor` is the end of the new process, `spawn::successor` that of the old.
+//! [`SuccessionLink`] is either end once the new process serves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use super::descriptors;
 
@@ -35,6 +38,63 @@ pub struct SuccessionFrame {
     pub text: Vec<u8>,
     /// Its descriptors, in order. They are closed by `exec`.
     pub descriptors: Vec<OwnedFd>,
+}
+
+/// An end of the pair, for frames without descriptors.
+#[derive(Debug)]
+pub struct SuccessionLink {
+    stream: UnixStream,
+    /// Bytes of frames that are not complete.
+    received: Vec<u8>,
+}
+
+impl SuccessionLink {
+    /// The end over one socket of a pair.
+    pub fn over(stream: UnixStream) -> Self {
+        Self { stream, received: Vec::new() }
+    }
+
+    /// Sends a frame. Without its end, the other process makes no sense of the next one.
+    ///
+    /// # Errors
+    /// The other process has ended, or the frame is too long.
+    pub async fn send(&mut self, text: &[u8]) -> io::Result<()> {
+        let head = FrameHead { text_bytes: text.len(), descriptors: 0 }.encode()?;
+        self.stream.write_all(&head).await?;
+        self.stream.write_all(text).await
+    }
+
+    /// Waits for the text of the next frame. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The other process has ended, or the frame is malformed.
+    pub async fn receive(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(text) = self.complete()? {
+                return Ok(text);
+            }
+            if self.stream.read_buf(&mut self.received).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Takes the first frame, if it is complete.
+    fn complete(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(head) = self.received.first_chunk() else { return Ok(None) };
+        let head = FrameHead::decode(*head)?;
+        if head.descriptors > 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors out of order"));
+        }
+        let end = HEAD_BYTES + head.text_bytes;
+        if self.received.len() < end {
+            self.received.reserve(end - self.received.len());
+            return Ok(None);
+        }
+        let rest = self.received.split_off(end);
+        let frame = std::mem::replace(&mut self.received, rest);
+        Ok(frame.get(HEAD_BYTES..).map(<[u8]>::to_vec))
+    }
 }
 
 /// Sizes that a frame announces.
@@ -102,6 +162,39 @@ mod tests {
         let more = FrameHead { text_bytes: 0, descriptors: DESCRIPTORS_MAX + 1 };
         assert!(more.encode().is_err());
         assert!(FrameHead::decode([0xff; HEAD_BYTES]).is_err());
+    }
+
+    #[tokio::test]
+    async fn link_has_whole_frames_in_order() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let (mut ours, mut theirs) = (SuccessionLink::over(ours), SuccessionLink::over(theirs));
+        let long = vec![b'x'; 1 << 20];
+        let sending = async {
+            ours.send(b"one").await.expect("sent");
+            ours.send(b"").await.expect("sent");
+            ours.send(&long).await.expect("sent");
+            ours.stream.write_all(&[0, 0, 0, 9, 0]).await.expect("a part");
+            drop(ours);
+        };
+        let receiving = async {
+            let mut all = Vec::new();
+            while let Ok(text) = theirs.receive().await {
+                all.push(text.len());
+            }
+            all
+        };
+        let ((), all) = tokio::join!(sending, receiving);
+        assert_eq!(all, [3, 0, 1 << 20]);
+    }
+
+    #[tokio::test]
+    async fn link_refuses_descriptors_and_long_frames() {
+        for head in [[0, 0, 0, 0, 0, 0, 0, 1], [0xff; HEAD_BYTES]] {
+            let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+            ours.write_all(&head).await.expect("sent");
+            let fault = SuccessionLink::over(theirs).receive().await.expect_err("a fault");
+            assert_eq!(fault.kind(), io::ErrorKind::InvalidData);
+        }
     }
 
     #[test]

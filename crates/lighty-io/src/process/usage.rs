@@ -21,10 +21,20 @@ pub struct Usage {
     pub fds_max: u64,
 }
 
+/// Processor time of this process, in microseconds.
+#[must_use]
+pub fn cpu_us() -> u64 {
+    stat().cpu_us
+}
+
+fn stat() -> Usage {
+    fs::read_to_string("/proc/self/stat").map_or_else(|_| Usage::default(), parse)
+}
+
 /// Reads the usage. Slow with many open descriptors, so call it outside event loops.
 #[must_use]
 pub fn usage() -> Usage {
-    let mut usage = fs::read_to_string("/proc/self/stat").map_or_else(|_| Usage::default(), parse);
+    let mut usage = stat();
     usage.fds_open = fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
     usage.fds_max = limits::get(LimitKind::OpenFiles).soft.unwrap_or(0);
     usage

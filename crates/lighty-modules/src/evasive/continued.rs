@@ -13,7 +13,7 @@ const COUNTING: &[&str] =
 
 /// Place of a limit: the conditions around it, its directive, and its number among those of the
 /// same place.
-type LimitPlace = (String, &'static str, usize);
+pub(super) type LimitPlace = (String, &'static str, usize);
 
 /// Has the limits of the next configuration continue the counts of those that are at the same place
 /// and count by the same key. Called before the next configuration is in use.
@@ -29,7 +29,8 @@ pub fn continue_counts(present: &Config<Settings>, next: &Config<Settings>) {
     }
 }
 
-fn limits_of(config: &Config<Settings>) -> HashMap<LimitPlace, LimitSettings> {
+/// The limits of a configuration by their places.
+pub(super) fn limits_of(config: &Config<Settings>) -> HashMap<LimitPlace, LimitSettings> {
     let mut found = HashMap::new();
     for (id, block) in config.blocks().iter().enumerate() {
         for setting in block.settings.iter().filter(|one| COUNTING.contains(&one.name)) {

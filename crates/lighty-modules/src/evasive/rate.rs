@@ -40,6 +40,22 @@ impl Rate {
         from_us.saturating_sub(now_us).saturating_sub(ahead_us)
     }
 
+    /// Returns the keys whose admitted requests are ahead of the rate, with the microseconds.
+    pub(super) fn ahead_us(&self, now_us: u64) -> Vec<(EvasiveKey, u64)> {
+        let keys = self.all().lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = keys.iter().map(|(key, due_us)| (key, due_us.saturating_sub(now_us)));
+        ahead.filter(|(_, ahead_us)| *ahead_us > 0).collect()
+    }
+
+    /// Continues with a key of another process, unless this one has admitted more of it.
+    pub(super) fn recall(&self, key: EvasiveKey, ahead_us: u64, now_us: u64) {
+        let ahead_us = ahead_us.min(self.interval_us.saturating_mul(self.burst));
+        let due_us = now_us.saturating_add(ahead_us);
+        let mut keys = self.all().lock().unwrap_or_else(PoisonError::into_inner);
+        let known = keys.entry(key, now_us, |due_us| *due_us <= now_us, || due_us);
+        *known = (*known).max(due_us);
+    }
+
     /// Forgets a key. Returns false if it is unknown.
     pub(super) fn clear(&self, key: EvasiveKey) -> bool {
         self.all().lock().unwrap_or_else(PoisonError::into_inner).forget(key)
@@ -99,6 +115,27 @@ mod tests {
         next.continue_from(&before);
         assert_eq!(next.take(1, SECOND), Err(SECOND));
         assert_eq!(next.take(2, SECOND), Ok(()));
+    }
+
+    #[test]
+    fn rate_of_a_key_goes_on_in_another_process() {
+        let (before, next) = (Rate::new(1, 10, 2, 10), Rate::new(1, 10, 2, 10));
+        for key in [1, 1, 2] {
+            assert_eq!(before.take(key, SECOND), Ok(()));
+        }
+        let later = 4 * SECOND;
+        for (key, ahead_us) in before.ahead_us(later) {
+            // Another origin of the clock.
+            next.recall(key, ahead_us, 100 * SECOND);
+        }
+        assert_eq!(next.wait_us(1, 100 * SECOND), before.wait_us(1, later));
+        assert_eq!(next.wait_us(1, 100 * SECOND), 7 * SECOND);
+        assert_eq!((next.wait_us(2, 100 * SECOND), next.keys()), (0, 2));
+        next.recall(4, u64::MAX, u64::MAX - 1);
+        next.recall(1, u64::MAX, 100 * SECOND);
+        assert_eq!(next.wait_us(1, 100 * SECOND), 10 * SECOND, "no longer than the limit has it");
+        next.recall(1, 0, 100 * SECOND);
+        assert_eq!(next.wait_us(1, 100 * SECOND), 10 * SECOND);
     }
 
     #[test]

@@ -79,6 +79,17 @@ pub(super) enum KeyKind {
     Header(Arc<str>),
 }
 
+/// As in the configuration.
+impl std::fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address => f.write_str("address"),
+            Self::User => f.write_str("user"),
+            Self::Header(name) => write!(f, "header:{name}"),
+        }
+    }
+}
+
 impl KeyKind {
     fn parse(text: &str) -> Option<Self> {
         match text {

@@ -73,6 +73,11 @@ impl<V> Keys<V> {
         self.values.len()
     }
 
+    /// Lists the keys with their values.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EvasiveKey, &V)> {
+        self.values.iter().map(|(key, value)| (*key, value))
+    }
+
     /// Returns the value of a known key.
     pub(super) fn get(&self, key: EvasiveKey) -> Option<&V> {
         self.values.get(&key)

@@ -9,3 +9,13 @@ pub struct Accounts;
 impl Statistics for Accounts {
     fn collect(&self, _: &mut Vec<(String, String)>) {}
 }
+
+impl Accounts {
+    /// Returns none.
+    pub fn remember(&self) -> Vec<(String, i64)> {
+        Vec::new()
+    }
+
+    /// Does nothing.
+    pub fn recall(&self, _: Vec<(String, i64)>) {}
+}

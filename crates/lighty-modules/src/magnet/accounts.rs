@@ -10,4 +10,20 @@ impl Statistics for Accounts {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
         figures.append(&mut self.0.figures());
     }
+
+    fn count(&self, counters: &mut Vec<(String, u64)>) {
+        counters.append(&mut self.0.sums());
+    }
+}
+
+impl Accounts {
+    /// The counters of scripts, for the process that takes this one's place.
+    pub fn remember(&self) -> Vec<(String, i64)> {
+        self.0.remember()
+    }
+
+    /// Continues the counters of the process before this one.
+    pub fn recall(&self, counters: Vec<(String, i64)>) {
+        self.0.recall(counters);
+    }
 }

@@ -31,6 +31,9 @@ impl Telemetry {
     /// Exports nothing.
     pub fn follow(&mut self, _: &Settings, _: &Exporters, _: &Log, _: MetricsSource) {}
 
+    /// Does nothing.
+    pub fn end_metrics(&mut self) {}
+
     /// Returns immediately.
     pub fn end(&mut self, _: &Log) {}
 }

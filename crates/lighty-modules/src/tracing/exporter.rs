@@ -143,7 +143,9 @@ impl Exporters {
 }
 
 impl Statistics for Exporters {
-    fn collect(&self, figures: &mut Vec<(String, String)>) {
+    fn collect(&self, _: &mut Vec<(String, String)>) {}
+
+    fn count(&self, counters: &mut Vec<(String, u64)>) {
         let counts = &self.0.counts;
         for (name, count) in [
             ("tracing.access-logs-dropped", &counts.access_dropped),
@@ -156,7 +158,7 @@ impl Statistics for Exporters {
             ("tracing.metrics-dropped", &counts.metrics_dropped),
             ("tracing.metrics-exported", &counts.metrics_exported),
         ] {
-            figures.push((name.to_owned(), count.load(Ordering::Relaxed).to_string()));
+            counters.push((name.to_owned(), count.load(Ordering::Relaxed)));
         }
     }
 }

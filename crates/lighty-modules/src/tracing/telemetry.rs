@@ -60,6 +60,12 @@ impl Telemetry {
         }
     }
 
+    /// Ends the export of metrics until [`follow`](Self::follow) is called: another process exports
+    /// them, with those of this one.
+    pub fn end_metrics(&mut self) {
+        self.metrics = None;
+    }
+
     /// Ends all exports; the queue of lines is sent once more.
     pub fn end(&mut self, log: &Log) {
         log.set_tap(None);

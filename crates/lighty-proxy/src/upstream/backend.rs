@@ -217,8 +217,6 @@ impl Backend {
         self.orders.recall(&history.orders);
         self.health.recall(&history.health, now_ms);
         self.first_byte_us.store(history.first_byte_us, Ordering::Relaxed);
-        self.requests.store(history.requests, Ordering::Relaxed);
-        self.failed.store(history.failed, Ordering::Relaxed);
         self.set_last_error(history.last_failure.as_deref());
     }
 

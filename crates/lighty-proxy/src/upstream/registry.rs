@@ -15,6 +15,7 @@ use lighty_io::tls::Materials;
 use crate::upstream::Upstream;
 use crate::upstream::backend::Backends;
 use crate::upstream::configured::Configured;
+use crate::upstream::former::{FormerCounts, UpstreamCounts};
 use crate::upstream::preset::PresetBackend;
 use crate::upstream::remembered::RememberedBackend;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec};
@@ -32,6 +33,8 @@ pub struct Registry {
     workers: AtomicUsize,
     backends: Arc<Backends>,
     state: Mutex<RegistryState>,
+    /// Counters of the processes before this one.
+    pub(crate) former: FormerCounts,
 }
 
 #[derive(Default)]
@@ -94,7 +97,14 @@ impl Registry {
             workers: AtomicUsize::new(0),
             backends: Arc::default(),
             state: Mutex::default(),
+            former: FormerCounts::default(),
         }
+    }
+
+    /// Continues the counters of the process before this one, in place of those that were continued
+    /// before.
+    pub fn inherit(&self, counts: Vec<UpstreamCounts>) {
+        self.former.replace(counts);
     }
 
     /// Returns the histories of all backends of the present configuration.
@@ -119,6 +129,7 @@ impl Registry {
     /// Gives backends that a configuration will name the histories that they had in the process
     /// before this one.
     pub fn recall(&self, histories: Vec<RememberedBackend>) {
+        self.former.begin(&histories);
         self.backends.presets.add_members(&histories);
         self.backends.histories.fill(histories);
     }

@@ -1,11 +1,15 @@
 //! Statistics of upstreams and their addresses.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use lighty_io::clock::Clock;
 
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::backend_tls::BackendTls;
+use crate::upstream::former::{BackendCounts, FormerCounts, UpstreamCounts};
 use crate::upstream::health::passive::AddressState;
 use crate::upstream::operator::OperatorState;
 use crate::upstream::registry::Registry;
@@ -90,7 +94,53 @@ impl AddressUse {
 
 /// Returns the statistics of all upstreams at one moment.
 pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
-    registry.all().iter().map(|upstream| of_upstream(upstream, now_ms)).collect()
+    let of = |upstream: &Arc<Upstream>| of_upstream(upstream, now_ms);
+    let mut all: Vec<_> = registry.all().iter().map(of).collect();
+    add_former(&registry.former, &mut all);
+    all
+}
+
+/// Returns the counters of all upstreams, for the process that takes this one's place.
+pub fn counts(registry: &Registry) -> Vec<UpstreamCounts> {
+    let all = figures(registry, Clock::start().mono_ms());
+    all.into_iter().map(UpstreamCounts::from).collect()
+}
+
+impl From<UpstreamFigures> for UpstreamCounts {
+    fn from(figures: UpstreamFigures) -> Self {
+        let backend = |address: AddressFigures| {
+            let AddressFigures { requests, failed, .. } = address;
+            let (handshakes, resumed) = address.handshakes.unwrap_or_default();
+            let backend = address.text.to_string();
+            BackendCounts { backend, requests, failed, handshakes, resumed }
+        };
+        Self {
+            upstream: figures.name.to_string(),
+            requests: figures.requests,
+            backends: figures.addresses.into_iter().map(backend).collect(),
+        }
+    }
+}
+
+/// Adds the counters of the processes before this one, once for each name.
+fn add_former(former: &FormerCounts, all: &mut [UpstreamFigures]) {
+    let former = former.lock();
+    if former.is_empty() {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for upstream in all {
+        let Some(known) = former.get(&*upstream.name) else { continue };
+        if seen.insert((Arc::clone(&upstream.name), None)) {
+            upstream.requests = upstream.requests.saturating_add(known.requests);
+        }
+        for address in &mut upstream.addresses {
+            let Some(known) = known.backends.get(&*address.text) else { continue };
+            if seen.insert((Arc::clone(&upstream.name), Some(Arc::clone(&address.text)))) {
+                address.add(known);
+            }
+        }
+    }
 }
 
 fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
@@ -162,6 +212,15 @@ impl UpstreamFigures {
 }
 
 impl AddressFigures {
+    fn add(&mut self, former: &BackendCounts) {
+        self.requests = self.requests.saturating_add(former.requests);
+        self.failed = self.failed.saturating_add(former.failed);
+        if let Some((handshakes, resumed)) = &mut self.handshakes {
+            *handshakes = handshakes.saturating_add(former.handshakes);
+            *resumed = resumed.saturating_add(former.resumed);
+        }
+    }
+
     fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
         let name = self.label.as_ref().map(|label| ("name", label.to_string()));
         let figures = [
@@ -229,5 +288,43 @@ mod tests {
             assert!(pairs.iter().any(|pair| pair == line), "{line} of {pairs:?}");
         }
         assert_eq!(requests(&[upstream.clone(), upstream]), 18);
+    }
+
+    fn counted(name: &str, requests: u64) -> UpstreamFigures {
+        let address = AddressFigures {
+            text: "b".into(),
+            label: None,
+            state: AddressUse::Up,
+            last_failure: None,
+            requests,
+            failed: 0,
+            load: 0,
+            pool_size: 0,
+            idle: 0,
+            first_byte_us: 0,
+            weight: 1,
+            connections_max: 1,
+            is_added: false,
+            backup: false,
+            handshakes: Some((requests, 0)),
+        };
+        let addresses = vec![address];
+        UpstreamFigures { index: 0, name: name.into(), requests, backlogged: 0, addresses }
+    }
+
+    #[test]
+    fn counters_before_are_added_once_for_each_name() {
+        let former = FormerCounts::default();
+        former.replace(vec![counted("u", 3).into(), counted("u", u64::MAX - 5).into()]);
+        // As of two configurations, one of which still has requests.
+        let mut all = [counted("v", 1), counted("u", 1), counted("u", 1)];
+        add_former(&former, &mut all);
+        let sums = all.map(|one| (one.requests, one.addresses[0].requests));
+        assert_eq!(sums, [(1, 1), (u64::MAX - 1, u64::MAX - 1), (1, 1)]);
+        former.replace(vec![counted("v", 2).into()]);
+        let mut all = [counted("v", 1)];
+        add_former(&former, &mut all);
+        let address = &all[0].addresses[0];
+        assert_eq!((all[0].requests, address.requests, address.handshakes), (3, 3, Some((3, 0))));
     }
 }

@@ -204,15 +204,15 @@ async fn obey(
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
 ) -> bool {
-    let mut successor = None;
+    let mut leaving = None;
     let signal = match wish {
         Wish::Signal(signal) => signal,
         Wish::Upgrade(caller, binary) => {
             match upgrade(main, signals, (caller, binary), say).await {
                 UpgradeEnd::Stays => return false,
                 UpgradeEnd::Stops(signal) => signal,
-                UpgradeEnd::Leaves(other) => {
-                    successor = Some(other);
+                UpgradeEnd::Leaves(successor) => {
+                    leaving = Some(successor);
                     Signal::GracefulStop
                 }
             }
@@ -223,10 +223,13 @@ async fn obey(
             main.own.manager.stopping();
             stop(running, Command::Stop);
         }
-        Signal::GracefulStop if successor.is_some() => {
+        Signal::GracefulStop if leaving.is_some() => {
             let patience = main.reloader.graceful_patience();
             main.reloader.service.stop();
-            graceful(running, main, patience, signals, say).await;
+            let board = main.reloader.plans.borrow().shared.board.clone();
+            // Its last counters pass through this process.
+            let is_needed = || board.has_predecessor();
+            graceful(running, main, patience, signals, &is_needed, say).await;
         }
         Signal::GracefulStop => {
             main.own.manager.stopping();
@@ -238,14 +241,16 @@ async fn obey(
                     pid_file.release();
                 }
                 let patience = main.reloader.graceful_patience();
-                graceful(running, main, patience, signals, say).await;
+                graceful(running, main, patience, signals, &|| false, say).await;
             }
         }
         Signal::ReopenLogs => Upkeep::of(main.reloader).reopen_logs(),
         Signal::Report => Upkeep::of(main.reloader).report_counters(),
         Signal::Reload => {}
     }
-    drop(successor);
+    if let Some(leaving) = leaving {
+        leaving.end().await;
+    }
     matches!(signal, Signal::Stop | Signal::GracefulStop)
 }
 
@@ -263,7 +268,7 @@ async fn give_up(
         pid_file.release();
     }
     let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
-    graceful(running, main, patience, signals, say).await;
+    graceful(running, main, patience, signals, &|| false, say).await;
     Err(BootError::GivenUp(why))
 }
 
@@ -283,12 +288,14 @@ fn stop(running: &Workers, command: Command) {
     while running.crew.left() > 0 && running.crew.await_end(deadline.left()) {}
 }
 
-/// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
+/// Waits until every worker has drained and the process is not needed otherwise, `patience` runs
+/// out, or a second signal forces the stop.
 async fn graceful(
     running: &Workers,
     main: &mut Main<'_>,
     patience: Duration,
     signals: &mut Signals,
+    is_needed: &dyn Fn() -> bool,
     say: &dyn Fn(Level, &str),
 ) {
     main.reloader.readiness().set(Unready::Stopping, true);
@@ -298,7 +305,7 @@ async fn graceful(
     let deadline = Deadline::after(patience);
     loop {
         let late = deadline.is_over();
-        if running.crew.left() == 0 {
+        if running.crew.left() == 0 && !is_needed() {
             return;
         }
         let tick = tokio::time::sleep(Duration::from_millis(50));

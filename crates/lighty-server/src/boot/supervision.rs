@@ -69,7 +69,8 @@ impl Supervision {
                 tokio::time::sleep(limit / 3).await;
                 let board = plans.borrow().shared.board.clone();
                 let (reports, workers) = board.ask(ReportParts::default()).await;
-                if reports.len() >= workers {
+                let reported = reports.iter().filter(|report| !report.is_of_ended()).count();
+                if reported >= workers {
                     let _ = manager.tell("WATCHDOG=1");
                 }
             }

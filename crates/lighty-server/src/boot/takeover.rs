@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use lighty_core::log::Level;
+use lighty_core::machine::status_board::carried::CarriedQuestions;
 use lighty_io::process::control::ControlSocket;
 use lighty_io::process::control::access::ControlAccess;
 use lighty_io::process::predecessor::{self, Predecessor};
@@ -14,11 +15,22 @@ use lighty_proxy::upstream::registry::Registry;
 use lighty_proxy::upstream::remembered::RememberedBackend;
 
 use crate::boot::error::BootError;
+use crate::boot::wall_s;
 use crate::listen::handed::{HandedSocket, HandedSockets};
 use crate::listen::opened::OpenListeners;
+use crate::succession::departure::{Departure, DepartureParts};
 use crate::succession::{Handover, SuccessionStep, VERSION};
 use crate::worker::crew::Crew;
 use crate::worker::thread::Command;
+
+/// Maximum messages up to the order to accept.
+const STEPS_MAX: usize = 4;
+
+/// The old process, which goes on to count.
+pub(super) struct CountedBeside {
+    pub(super) link: Predecessor,
+    pub(super) questions: CarriedQuestions,
+}
 
 /// Everything that the old process has handed over, while this process starts.
 pub(super) struct Takeover {
@@ -29,6 +41,7 @@ pub(super) struct Takeover {
     control: Option<(String, OwnedFd)>,
     ticket_keys: Vec<u8>,
     backends: Vec<RememberedBackend>,
+    started_s: Option<i64>,
 }
 
 impl Takeover {
@@ -60,8 +73,23 @@ impl Takeover {
         let pid_file = pid_file.transpose()?;
         let control = handover.control.map(|path| Ok::<_, BootError>((path, next()?)));
         let control = control.transpose()?;
-        let Handover { ticket_keys, backends, .. } = handover;
-        Ok(Some(Self { predecessor, stderr, listeners, pid_file, control, ticket_keys, backends }))
+        let Handover { ticket_keys, backends, started_s, .. } = handover;
+        Ok(Some(Self {
+            predecessor,
+            stderr,
+            listeners,
+            pid_file,
+            control,
+            ticket_keys,
+            backends,
+            started_s,
+        }))
+    }
+
+    /// Wall-clock second when the first process of the line was started.
+    pub(super) fn started_s(&self) -> Option<i64> {
+        // A clock that was set back makes no uptime negative.
+        self.started_s.filter(|started_s| (1..=wall_s()).contains(started_s))
     }
 
     /// The sockets of the old process's listeners.
@@ -94,16 +122,26 @@ impl Takeover {
     }
 
     /// Takes over: waits until the old process accepts nothing more, then has the workers begin. If
-    /// the old process ends meanwhile, there is all the more reason to serve.
+    /// the old process ends meanwhile, there is all the more reason to serve. Returns the link to
+    /// it if it goes on to send counters.
     pub(super) fn finish(
         mut self,
-        crew: &Crew,
-        listeners: &OpenListeners,
-        pid_file: Option<&PidFile>,
+        runtime: &tokio::runtime::Runtime,
+        (crew, listeners, pid_file): (&Crew, &OpenListeners, Option<&PidFile>),
+        parts: &DepartureParts<'_>,
         say: &dyn Fn(Level, &str),
-    ) {
+    ) -> Option<CountedBeside> {
         let listeners = listeners.names().map(|name| name.to_string()).collect();
-        let agreed = self.send(&SuccessionStep::Ready { listeners }).and_then(|()| self.go());
+        let ready = SuccessionStep::Ready { listeners, takes_departure: true };
+        let agreed = self.send(&ready).and_then(|()| self.go(say));
+        let (agreed, departure) = match agreed {
+            Ok(departure) => (Ok(()), departure),
+            Err(error) => (Err(error), None),
+        };
+        // Before the first reader, who must not see less than one of the old process.
+        let board = &parts.plan.shared.board;
+        let questions = departure.is_some().then(|| board.follow_predecessor());
+        runtime.block_on(departure.unwrap_or_default().continue_in(parts));
         crew.command(Command::Serve);
         if let Err(error) = predecessor::adopt_stderr(&self.stderr) {
             say(Level::Warning, &format!("standard error output is lost: {error}"));
@@ -118,17 +156,34 @@ impl Takeover {
                 say(Level::Warning, &text);
             }
         }
+        Some(CountedBeside { link: self.predecessor, questions: questions? })
     }
 
     fn send(&mut self, step: &SuccessionStep) -> io::Result<()> {
         self.predecessor.send(&serde_json::to_vec(step).map_err(io::Error::other)?)
     }
 
-    fn go(&mut self) -> io::Result<()> {
-        let frame = self.predecessor.receive()?;
-        match serde_json::from_slice(&frame.text) {
-            Ok(SuccessionStep::Go) => Ok(()),
-            _ => Err(io::Error::other("a message out of order")),
+    /// Waits for the order to accept. Returns the departure that precedes it, if the old process
+    /// sends one.
+    fn go(&mut self, say: &dyn Fn(Level, &str)) -> io::Result<Option<Departure>> {
+        let mut departure = None;
+        for _ in 0..STEPS_MAX {
+            let frame = self.predecessor.receive()?;
+            match serde_json::from_slice(&frame.text) {
+                Ok(SuccessionStep::Go) => return Ok(departure),
+                Ok(SuccessionStep::Departure(value)) => {
+                    let (read, faults) = Departure::read(value);
+                    let lost =
+                        |fault: &String| format!("state of the old process is lost: {fault}");
+                    faults.iter().for_each(|fault| say(Level::Warning, &lost(fault)));
+                    departure = Some(read);
+                }
+                Ok(_) => return Err(io::Error::other("a message out of order")),
+                Err(error) => {
+                    say(Level::Warning, &format!("state of the old process is lost: {error}"));
+                }
+            }
         }
+        Err(io::Error::other("no order to accept"))
     }
 }

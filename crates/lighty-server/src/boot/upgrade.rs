@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
@@ -16,6 +17,9 @@ use tokio::time::timeout;
 use super::callers::{Beside, Main, next_caller, serve_beside_a_reload};
 use super::upkeep::Upkeep;
 use crate::control::{self, ControlFault, ControlledServer};
+use crate::reload::Reloader;
+use crate::succession::departure::{Departure, DepartureParts};
+use crate::succession::heir::{CounterSource, CountingDown};
 use crate::succession::{HandedListener, Handover, SuccessionStep, UpgradeFault, VERSION};
 use crate::worker::thread::Command;
 
@@ -26,15 +30,33 @@ const PROBATION: Duration = Duration::from_secs(5);
 /// Time limit for the new process to accept after it was ready.
 const GO_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time limit for the new process to read the state of this one.
+const DEPARTURE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// End of an attempt.
 pub(super) enum UpgradeEnd {
     /// This process serves as before.
     Stays,
     /// This process serves no longer: the signal ends it.
     Stops(Signal),
-    /// Another process serves. It is kept until the end, because the link tells it that this
-    /// process is beside it.
-    Leaves(Successor),
+    /// Another process serves.
+    Leaves(Leaving),
+}
+
+/// The process that has taken this one's place. It is kept until the end, because the link tells it
+/// that this process is beside it.
+pub(super) struct Leaving {
+    _successor: Successor,
+    counting: Option<CountingDown>,
+}
+
+impl Leaving {
+    /// This process has counted all: tells the other one.
+    pub(super) async fn end(self) {
+        if let Some(counting) = self.counting {
+            counting.finish().await;
+        }
+    }
 }
 
 /// Lets a new process take this one's place. Meanwhile serves callers and signals.
@@ -48,18 +70,25 @@ pub(super) async fn upgrade(
         let attempt = pin!(prepare(main, binary));
         beside(main, signals, attempt, say).await
     };
-    let (mut successor, listeners) = match ready {
-        Ok(Ok(ready)) => ready,
+    let Heir { mut successor, listeners, takes_departure } = match ready {
+        Ok(Ok(heir)) => heir,
         Ok(Err(why)) => return stay(caller, why, say).await,
         Err(signal) => {
             caller.reply(&control::upgraded(Err(UpgradeFault::Stopping)));
             return UpgradeEnd::Stops(signal);
         }
     };
+    // Callers wait from here on: an order that came now would be in neither process.
+    if takes_departure && let Err(why) = depart(main, &mut successor).await {
+        successor.kill();
+        return stay(caller, why, say).await;
+    }
     hold(main);
     main.own.manager.leave_to(successor.id());
+    let (counters, mut counting) = (counters(main), None);
     let proven = {
-        let attempt = pin!(prove(&mut successor));
+        let counters = takes_departure.then_some(counters);
+        let attempt = pin!(prove(&mut successor, counters, &mut counting));
         beside(main, signals, attempt, say).await
     };
     match proven {
@@ -77,7 +106,12 @@ pub(super) async fn upgrade(
             say(Level::Notice, &text);
             caller.reply(&control::upgraded(Ok(text)));
             main.reloader.listeners.hand_over(&listeners);
-            UpgradeEnd::Leaves(successor)
+            // A signal may have come before the task was started.
+            let counters = self::counters(main);
+            let is_late = counting.is_none() && takes_departure;
+            let link = if is_late { successor.take_link() } else { None };
+            let counting = counting.or_else(|| Some(CountingDown::start(link?, counters)));
+            UpgradeEnd::Leaves(Leaving { _successor: successor, counting })
         }
     }
 }
@@ -120,12 +154,16 @@ async fn beside<T>(
     }
 }
 
-/// Starts the new process, and waits until it is ready. Returns it with the names of the listeners
-/// that it has.
-async fn prepare(
-    main: &Main<'_>,
-    binary: Option<PathBuf>,
-) -> Result<(Successor, Vec<String>), UpgradeFault> {
+/// A new process that is ready.
+struct Heir {
+    successor: Successor,
+    /// Names of its listeners.
+    listeners: Vec<String>,
+    takes_departure: bool,
+}
+
+/// Starts the new process, and waits until it is ready.
+async fn prepare(main: &Main<'_>, binary: Option<PathBuf>) -> Result<Heir, UpgradeFault> {
     main.reloader.loader.as_ref().map_err(|why| match why {
         crate::reload::NoReload::Hidden => UpgradeFault::Hidden,
         crate::reload::NoReload::NoFile => UpgradeFault::NoFile,
@@ -150,9 +188,9 @@ async fn prepare(
         failed => return Err(child.fault(failed.is_err().then_some(limit_s)).await),
     };
     match serde_json::from_slice(&frame.text) {
-        Ok(SuccessionStep::Ready { listeners }) => {
+        Ok(SuccessionStep::Ready { listeners, takes_departure }) => {
             let successor = child.0.take().ok_or(UpgradeFault::Stopping)?;
-            Ok((successor, listeners))
+            Ok(Heir { successor, listeners, takes_departure })
         }
         Ok(other) => Err(UpgradeFault::Language(format!("{other:?} came first"))),
         Err(error) => Err(UpgradeFault::Language(error.to_string())),
@@ -205,12 +243,49 @@ async fn hand_over(main: &Main<'_>, successor: &mut Successor) -> std::io::Resul
     }
     handover.ticket_keys = main.reloader.plans.borrow().shared.tls.tickets.export();
     handover.backends = main.reloader.upstreams.remember();
+    handover.started_s = Some(main.reloader.plans.borrow().shared.started_s);
     let text = serde_json::to_vec(&handover).map_err(std::io::Error::other)?;
     successor.send(&text, &descriptors).await
 }
 
-/// Accepts nothing more, neither connections nor callers.
-fn hold(main: &Main<'_>) {
+/// Sends the state of this process that is not needed before. It still accepts connections: the new
+/// process may need a moment to read it.
+async fn depart(main: &Main<'_>, successor: &mut Successor) -> Result<(), UpgradeFault> {
+    let Reloader { plans, log, upstreams, .. } = &*main.reloader;
+    let plan = Arc::clone(&plans.borrow());
+    let parts = DepartureParts { plan: &plan, log, upstreams };
+    let departure = Departure::of(&parts, &counters(main)).await;
+    let text = serde_json::to_value(&departure).map(SuccessionStep::Departure);
+    let text = text.and_then(|step| serde_json::to_vec(&step));
+    let text = text.map_err(|error| UpgradeFault::Language(error.to_string()))?;
+    match timeout(DEPARTURE_PATIENCE, successor.send(&text, &[])).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(match failure(successor, DEPARTURE_PATIENCE).await {
+            UpgradeFault::Died { exit, output } => UpgradeFault::Ended { exit, output },
+            late => late,
+        }),
+    }
+}
+
+/// The reason why the new process has not done the next step in time.
+async fn failure(successor: &mut Successor, limit: Duration) -> UpgradeFault {
+    let output = successor.printed().await;
+    let limit_s = limit.as_secs();
+    match timeout(Duration::from_millis(100), successor.ended()).await {
+        Ok(exit) => UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output },
+        Err(_) => UpgradeFault::Late { limit_s, output },
+    }
+}
+
+/// The counters of this process.
+fn counters(main: &Main<'_>) -> CounterSource {
+    let board = main.reloader.plans.borrow().shared.board.clone();
+    CounterSource { board, upstreams: Arc::clone(&main.reloader.upstreams) }
+}
+
+/// Accepts nothing more, neither connections nor callers, and exports no metrics.
+fn hold(main: &mut Main<'_>) {
+    main.reloader.telemetry.end_metrics();
     main.reloader.crew.command(Command::Hold);
     if let Some(control) = &main.own.control {
         control.leave();
@@ -218,7 +293,8 @@ fn hold(main: &Main<'_>) {
 }
 
 /// Takes everything back from a process that has failed.
-fn resume(main: &Main<'_>, say: &dyn Fn(Level, &str)) {
+fn resume(main: &mut Main<'_>, say: &dyn Fn(Level, &str)) {
+    main.reloader.export();
     main.reloader.crew.command(Command::Serve);
     main.own.manager.take_back();
     if let Some(Err(error)) = main.own.control.as_ref().map(|control| control.resume()) {
@@ -229,8 +305,12 @@ fn resume(main: &Main<'_>, say: &dyn Fn(Level, &str)) {
     }
 }
 
-/// Has the new process accept, and watches it.
-async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
+/// Has the new process accept, and watches it. Meanwhile it gets the `counters`.
+async fn prove(
+    successor: &mut Successor,
+    counters: Option<CounterSource>,
+    counting: &mut Option<CountingDown>,
+) -> Result<(), UpgradeFault> {
     let go = serde_json::to_vec(&SuccessionStep::Go).unwrap_or_default();
     let serving = async {
         successor.send(&go, &[]).await?;
@@ -238,12 +318,13 @@ async fn prove(successor: &mut Successor) -> Result<(), UpgradeFault> {
     };
     let serves = timeout(GO_PATIENCE, serving).await;
     if !matches!(serves, Ok(Ok(_))) {
-        let output = successor.printed().await;
-        let limit_s = GO_PATIENCE.as_secs();
-        return match timeout(Duration::from_millis(100), successor.ended()).await {
-            Ok(exit) => Err(UpgradeFault::Died { exit: exit.unwrap_or(Exit::Unseen), output }),
-            Err(_) => Err(UpgradeFault::Late { limit_s, output }),
-        };
+        return Err(failure(successor, GO_PATIENCE).await);
+    }
+    // Without a task, the successor keeps the link open.
+    if let Some(counters) = counters
+        && let Some(link) = successor.take_link()
+    {
+        *counting = Some(CountingDown::start(link, counters));
     }
     match timeout(PROBATION, successor.ended()).await {
         // An orderly stop of the new process ends the service.

@@ -37,6 +37,8 @@ pub(crate) struct OpenListener {
     slots: Vec<SocketSlot>,
     /// Removes a unix socket's file once no listener has it.
     file: Option<Arc<SocketFile>>,
+    /// The listener that it belongs to, if it is a further socket of that one.
+    surplus_of: Option<u64>,
 }
 
 /// A worker's socket.
@@ -114,6 +116,7 @@ impl OpenListeners {
                 options: listening.options,
                 slots: Vec::new(),
                 file: listening.file.map(Arc::new),
+                surplus_of: None,
             };
             for (worker, socket) in (0..workers).zip(sockets) {
                 let is_own = is_inet && has_one && !socket.is_inherited();
@@ -128,9 +131,9 @@ impl OpenListeners {
         Ok((open, planned))
     }
 
-    /// Gives workers further sockets of a listener: the process before this one had more workers,
-    /// and the kernel spreads connections over all sockets of a port. Each is a listener of its
-    /// own, which the next reload closes.
+    /// Has all workers accept on further sockets of a listener: the process before this one had
+    /// more workers, and the kernel spreads connections over all sockets of a port. They stay until
+    /// workers that a reload adds take them.
     fn beside(
         &mut self,
         listener: &OpenListener,
@@ -139,12 +142,21 @@ impl OpenListeners {
         planned: &mut PlannedSockets,
     ) -> io::Result<Vec<OpenListener>> {
         let mut rest = Vec::new();
-        for (at, socket) in more.into_iter().enumerate() {
+        for socket in more {
             self.last_id += 1;
-            let (id, hold) = (self.last_id, SocketHold::new(socket.try_clone()?));
-            let slots = vec![SocketSlot { hold: hold.clone(), is_own: true }];
-            let one = OpenListener { id, wanted: None, slots, file: None, ..listener.clone() };
-            planned.add(at % workers, one.planned(&hold, Some(socket)));
+            let mut one = OpenListener {
+                id: self.last_id,
+                wanted: None,
+                slots: Vec::new(),
+                file: None,
+                surplus_of: Some(listener.id),
+                ..listener.clone()
+            };
+            for worker in 0..workers {
+                let hold = SocketHold::new(socket.try_clone()?);
+                planned.add(worker, one.planned(&hold, Some(socket.try_clone()?)));
+                one.slots.push(SocketSlot { hold, is_own: false });
+            }
             rest.push(one);
         }
         Ok(rest)
@@ -190,14 +202,18 @@ impl OpenListeners {
         for want in wanted {
             let options = listeners::options_at(config, &want.name, crew.next.len());
             let done = match self.kept(want, &options) {
-                Some(present) => next.keep(present, options, crew, extent),
+                Some(present) => {
+                    next.keep_whole((present, self.surplus(present)), options, crew, extent)
+                }
                 None => next.open(want, options, &self.rivals(&want.spec), crew, extent),
             };
             refusals.extend(done.err().map(|error| error.to_string()));
         }
-        for present in self.list.iter().filter(|one| one.is_inherited()) {
+        for present in self.list.iter().filter(|one| one.is_inherited() && one.surplus_of.is_none())
+        {
             if next.list.iter().all(|one| one.id != present.id) {
-                let done = next.keep(present, present.options.clone(), crew, extent);
+                let parts = (present, self.surplus(present));
+                let done = next.keep_whole(parts, present.options.clone(), crew, extent);
                 refusals.extend(done.err().map(|error| error.to_string()));
             }
         }
@@ -222,7 +238,9 @@ impl OpenListeners {
                 None => changes.push(ListenerChange::Added(want.name.clone())),
             }
         }
-        let gone = |one: &&OpenListener| !kept.contains(&one.id) && !one.is_inherited();
+        let gone = |one: &&OpenListener| {
+            !kept.contains(&one.id) && !one.is_inherited() && one.surplus_of.is_none()
+        };
         let gone = self.list.iter().filter(gone);
         changes.extend(gone.map(|one| ListenerChange::Removed(one.name.to_string())));
         changes
@@ -300,6 +318,11 @@ impl OpenListeners {
             let is_same = (!is_v6 || is_same) && one.options.mptcp == options.mptcp;
             one.wanted.as_ref() == Some(&want.spec) && (is_same || one.is_inherited())
         })
+    }
+
+    /// Returns the further sockets of a listener.
+    fn surplus(&self, of: &OpenListener) -> Vec<&OpenListener> {
+        self.list.iter().filter(|one| one.surplus_of == Some(of.id)).collect()
     }
 
     /// Returns the listeners whose addresses include this one, or are included by it.
@@ -407,10 +430,26 @@ impl NextListeners {
         })
     }
 
-    /// Continues a present listener with the sockets that the next workers need.
+    /// Continues a present listener with its further sockets. Workers that are added take these.
+    fn keep_whole(
+        &mut self,
+        (present, mut surplus): (&OpenListener, Vec<&OpenListener>),
+        options: BindOptions,
+        crew: &CrewChange,
+        extent: Preparation,
+    ) -> io::Result<()> {
+        let added = crew.next.len().saturating_sub(present.slots.len());
+        let taken = surplus.drain(..added.min(surplus.len())).collect();
+        self.keep((present, taken), options.clone(), crew, extent)?;
+        let mut rest = surplus.into_iter();
+        rest.try_for_each(|one| self.keep((one, Vec::new()), options.clone(), crew, extent))
+    }
+
+    /// Continues a present listener with the sockets that the next workers need. Workers that are
+    /// added take the `surplus`, as long as there is any.
     fn keep(
         &mut self,
-        present: &OpenListener,
+        (present, surplus): (&OpenListener, Vec<&OpenListener>),
         options: BindOptions,
         crew: &CrewChange,
         extent: Preparation,
@@ -433,6 +472,7 @@ impl NextListeners {
             slots: Vec::new(),
             ..present.clone()
         };
+        let mut surplus = surplus.into_iter();
         for (at, worker) in crew.next.iter().enumerate() {
             let slot = match present.slots.get(at) {
                 Some(slot) if crew.now.get(at) == Some(worker) => {
@@ -446,7 +486,10 @@ impl NextListeners {
                     self.passed_on.push(slot.hold.clone());
                     self.share(&listener, slot, *worker, slot.is_own)?
                 }
-                None => self.grow(&listener, present, *worker, extent)?,
+                None => match surplus.next() {
+                    Some(surplus) => self.take(&listener, surplus, *worker)?,
+                    None => self.grow(&listener, present, *worker, extent)?,
+                },
             };
             listener.slots.push(slot);
         }
@@ -466,6 +509,18 @@ impl NextListeners {
         let hold = SocketHold::new(copy(&slot.hold)?);
         self.planned.add(worker, listener.planned(&hold, Some(copy(&slot.hold)?)));
         Ok(SocketSlot { hold, is_own })
+    }
+
+    /// Gives a worker a further socket of the listener, on which all have accepted.
+    fn take(
+        &mut self,
+        listener: &OpenListener,
+        surplus: &OpenListener,
+        worker: usize,
+    ) -> io::Result<SocketSlot> {
+        let Some(first) = surplus.slots.first() else { return Err(io::ErrorKind::NotFound.into()) };
+        self.passed_on.extend(surplus.slots.iter().map(|slot| slot.hold.clone()));
+        self.share(listener, first, worker, true)
     }
 
     /// Adds a worker to a listener: with a socket of its own, or with one of another worker if the
@@ -551,6 +606,7 @@ impl NextListeners {
             wanted: Some(want.spec.clone()),
             address: first.address().clone(),
             file: first.socket_file().map(Arc::new),
+            surplus_of: None,
             options: options.clone(),
             slots: Vec::new(),
         };

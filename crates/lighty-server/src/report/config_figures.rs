@@ -92,9 +92,13 @@ impl Statistics for ConfigFigures {
             figure("last-reload-s", self.last_s.load(Ordering::Relaxed).to_string()),
             figure("last-reload-success-s", reloads.adopted_s.to_string()),
             figure("old-generations", old_generations.to_string()),
-            figure("reloads.refused", reloads.refused.to_string()),
-            figure("reloads.succeeded", reloads.succeeded.to_string()),
         ]);
+    }
+
+    fn count(&self, counters: &mut Vec<(String, u64)>) {
+        let ReloadHistory { succeeded, refused, .. } = self.reloads();
+        counters.push(("config.reloads.refused".to_owned(), refused));
+        counters.push(("config.reloads.succeeded".to_owned(), succeeded));
     }
 
     fn collect_certificates(&self, certificates: &mut Vec<(String, i64)>) {
@@ -115,6 +119,9 @@ mod tests {
         let shown = |name: &str| {
             let mut figures = Vec::new();
             config.collect(&mut figures);
+            let mut counters = Vec::new();
+            config.count(&mut counters);
+            figures.extend(counters.into_iter().map(|(name, count)| (name, count.to_string())));
             let found = figures.into_iter().find(|(known, _)| *known == format!("config.{name}"));
             found.expect("a figure").1
         };

@@ -438,6 +438,7 @@ const WRITERS: &[(&str, &[&str])] = &[
     ("crates/lighty-server/src/conn/h2/output.rs", &["try_send"]),
     // Channels between threads, pipes of programs, and listening sockets of spawned backends.
     ("crates/lighty-core/src/machine/status_board.rs", &["try_send"]),
+    ("crates/lighty-core/src/machine/status_board/carried.rs", &["try_send"]),
     ("crates/lighty-modules/src/tracing/access_exporter.rs", &["try_send"]),
     ("crates/lighty-modules/src/tracing/exporter.rs", &["try_send"]),
     ("crates/lighty-modules/src/tracing/telemetry.rs", &["try_send"]),

@@ -1,5 +1,10 @@
 //! `lighty ctl upgrade`: another process takes the server's place.
 
+mod counters;
+mod orders;
+mod sockets;
+mod versions;
+
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
@@ -71,6 +76,13 @@ impl Line {
 
     fn json(&self, verb: &str) -> Value {
         serde_json::from_str(&self.done(&[verb, "--format", "json"])).expect("JSON")
+    }
+
+    /// A program for `--binary`: this server, which is killed after a second.
+    fn crashing(&self) -> String {
+        let lighty = binary(env!("CARGO_BIN_EXE_lighty"));
+        let text = "(sleep 1; kill -9 $$) </dev/null & exec";
+        self.script("crashing", &format!("{text} '{}' \"$@\"", lighty.display()))
     }
 
     /// A program for `--binary`.
@@ -323,9 +335,7 @@ fn sandbox_permits_the_own_program_alone() {
 fn listeners_return_from_a_successor_that_crashes() {
     let line = Line::start(unrestricted().config("server.max-worker = 2"));
     let pid = line.first.pid();
-    let lighty = binary(env!("CARGO_BIN_EXE_lighty"));
-    let text = format!("(sleep 1; kill -9 $$) </dev/null & exec '{}' \"$@\"", lighty.display());
-    let crashing = line.script("crashing", &text);
+    let crashing = line.crashing();
     let (status, _, err) = line.ctl(&["upgrade", "--binary", &crashing]);
     assert!(status == 1 && err.contains("signal 9") && err.contains("serves again"), "{err}");
     assert_eq!((line.pid(), &line.json("status")["pid"]), (pid, &pid.into()));

@@ -4,6 +4,7 @@ mod on_demand;
 mod orders;
 mod side_by_side;
 mod store;
+mod upgrade;
 
 use std::path::PathBuf;
 use std::time::Duration;

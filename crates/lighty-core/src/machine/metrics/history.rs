@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Number of seconds kept.
 pub const HISTORY_S: usize = 300;
 
 /// Statistics of one second at one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Second {
     /// End of the second, on the wall clock.
     pub at_s: i64,
@@ -53,11 +54,15 @@ pub fn merged<'a>(workers: impl IntoIterator<Item = &'a [Second]>) -> Vec<Second
     for second in workers.into_iter().flatten() {
         let sum =
             all.entry(second.at_s).or_insert(Second { at_s: second.at_s, ..Second::default() });
-        sum.requests += second.requests;
-        sum.errors += second.errors;
-        sum.client_errors += second.client_errors;
-        sum.bytes_out += second.bytes_out;
-        sum.open += second.open;
+        for (sum, more) in [
+            (&mut sum.requests, second.requests),
+            (&mut sum.errors, second.errors),
+            (&mut sum.client_errors, second.client_errors),
+            (&mut sum.bytes_out, second.bytes_out),
+            (&mut sum.open, second.open),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
         sum.p50_us = sum.p50_us.max(second.p50_us);
         sum.p99_us = sum.p99_us.max(second.p99_us);
     }

@@ -1,7 +1,7 @@
 //! Requests by host, of the hosts that the configuration names. A client's `Host` chooses among
 //! these names and never adds one.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Metrics;
 use super::series::SeriesNames;
@@ -10,7 +10,8 @@ use crate::settings::counted_host::HostRow;
 pub use super::host_names::{HOSTS_MAX, OTHER};
 
 /// Counters of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostCounts {
     /// All requests.
     pub requests: u64,
@@ -25,10 +26,14 @@ pub struct HostCounts {
 impl HostCounts {
     /// Adds another worker's counts.
     pub fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.client_errors += other.client_errors;
-        self.server_errors += other.server_errors;
-        self.bytes_out += other.bytes_out;
+        for (own, more) in [
+            (&mut self.requests, other.requests),
+            (&mut self.client_errors, other.client_errors),
+            (&mut self.server_errors, other.server_errors),
+            (&mut self.bytes_out, other.bytes_out),
+        ] {
+            *own = own.saturating_add(more);
+        }
     }
 }
 

@@ -185,26 +185,37 @@ impl SeriesNames {
 
     /// True if a series of this key exists or may be added.
     pub(super) fn admits(&self, family: SeriesFamily, key: u64) -> bool {
+        let is_admitted = self.takes_in(family, key);
+        if !is_admitted {
+            self.0.others.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
+    /// The same, without counting a series that is refused.
+    pub(super) fn takes_in(&self, family: SeriesFamily, key: u64) -> bool {
         let series = &self.0.series[family as usize];
         let mut series = series.lock().unwrap_or_else(PoisonError::into_inner);
-        if series.contains(&key) {
-            return true;
-        }
-        if series.len() >= SERIES_MAX {
-            self.0.others.fetch_add(1, Ordering::Relaxed);
+        if !series.contains(&key) && series.len() >= SERIES_MAX {
             return false;
         }
-        series.insert(key)
+        series.insert(key);
+        true
     }
 
     /// The place of a host's name among [`hosts`](Self::hosts); that of
     /// [`OTHER`](super::hosts::OTHER) if there are too many names.
     pub(super) fn host_place(&self, name: &str) -> usize {
-        let place = self.host_names().place(name);
+        let place = self.known_host_place(name);
         place.unwrap_or_else(|| {
             self.0.others.fetch_add(1, Ordering::Relaxed);
             0
         })
+    }
+
+    /// The same; `None` if there are too many names.
+    pub(super) fn known_host_place(&self, name: &str) -> Option<usize> {
+        self.host_names().place(name)
     }
 
     /// Names of hosts that requests were counted for.

@@ -1,6 +1,6 @@
 //! Counters of workers that have ended, so that sums over all workers never decrease.
 
-use super::{ListenerReport, Pace, Report};
+use super::{FormerWorker, ListenerReport, Pace, Report, ReportParts};
 use crate::machine::metrics::history::{HISTORY_S, merged};
 
 impl Report {
@@ -17,16 +17,47 @@ impl Report {
         Self { worker: Self::ENDED, ..Self::default() }
     }
 
+    /// Copies the report for a reader that wants these parts: distributions are large, and this
+    /// report stays for the life of the process.
+    pub(super) fn copied(&self, wanted: ReportParts) -> Report {
+        if wanted.durations {
+            return self.clone();
+        }
+        Report {
+            requests: self.requests,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            cpu_us: self.cpu_us,
+            process_cpu_us: self.process_cpu_us,
+            overflows: self.overflows,
+            figures: self.figures.clone(),
+            listeners: self.listeners.clone(),
+            former: self.former.clone(),
+            ..Report::of_ended()
+        }
+    }
+
     /// Adds the counters of a worker that has ended. Its connections have ended, too.
     pub(super) fn absorb(&mut self, other: Report) {
-        self.requests += other.requests;
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.cpu_us += other.cpu_us;
+        if !other.is_of_ended() {
+            let Report { worker, requests, cpu_us, .. } = other;
+            self.absorb_worker(FormerWorker { worker, requests, cpu_us });
+        }
+        other.former.iter().for_each(|one| self.absorb_worker(*one));
+        for (own, more) in [
+            (&mut self.requests, other.requests),
+            (&mut self.bytes_in, other.bytes_in),
+            (&mut self.bytes_out, other.bytes_out),
+            (&mut self.cpu_us, other.cpu_us),
+            (&mut self.process_cpu_us, other.process_cpu_us),
+            (&mut self.overflows, other.overflows),
+        ] {
+            *own = own.saturating_add(more);
+        }
         self.pace = Pace::default();
         for (name, value) in other.figures {
             match self.figures.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, sum)) => *sum += value,
+                Some((_, sum)) => *sum = sum.saturating_add(value),
                 None => self.figures.push((name, value)),
             }
         }
@@ -50,13 +81,23 @@ impl Report {
         self.hosts.iter_mut().zip(&other.hosts).for_each(|(own, other)| own.add(other));
         for ListenerReport { name, accepted, .. } in other.listeners {
             match self.listeners.iter_mut().find(|one| one.name == name) {
-                Some(own) => own.accepted += accepted,
+                Some(own) => own.accepted = own.accepted.saturating_add(accepted),
                 None => self.listeners.push(ListenerReport { name, accepted, open: 0 }),
             }
         }
         self.history = merged([&*self.history, &*other.history]);
         let surplus = self.history.len().saturating_sub(HISTORY_S);
         self.history.drain(..surplus);
+    }
+
+    fn absorb_worker(&mut self, other: FormerWorker) {
+        match self.former.iter_mut().find(|one| one.worker == other.worker) {
+            Some(own) => {
+                own.requests = own.requests.saturating_add(other.requests);
+                own.cpu_us = own.cpu_us.saturating_add(other.cpu_us);
+            }
+            None => self.former.push(other),
+        }
     }
 }
 
@@ -82,5 +123,16 @@ mod tests {
         assert_eq!((ended.requests, &ended.figures[..]), (5, &[("n".to_owned(), 5)][..]));
         assert_eq!(ended.durations[0].len(), 1);
         assert_eq!(ended.listeners, [listener(5, 0)]);
+        assert_eq!(ended.former, [FormerWorker { worker: 0, requests: 5, cpu_us: 0 }]);
+        let wanted = ReportParts { durations: true, ..ReportParts::default() };
+        assert_eq!(ended.copied(wanted).durations[0].len(), 1);
+        let small = ended.copied(ReportParts::default());
+        assert_eq!((small.durations[0].len(), &small.figures), (0, &ended.figures));
+        assert!(small.is_of_ended() && small.requests == 5);
+        assert_eq!((&small.listeners, &small.former), (&ended.listeners, &ended.former));
+        let mut all = Report::of_ended();
+        all.absorb(ended);
+        all.absorb(Report { worker: 1, ..worker(u64::MAX) });
+        assert_eq!((all.requests, all.former.len()), (u64::MAX, 2));
     }
 }

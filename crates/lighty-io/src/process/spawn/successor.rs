@@ -18,7 +18,7 @@ use super::{Exit, ExitWatch, reap};
 use crate::process::capabilities::AmbientCapabilities;
 use crate::process::own_program::OwnProgram;
 use crate::process::service_manager::LEFT_OUT;
-use crate::process::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame};
+use crate::process::succession::{self, FrameHead, HEAD_BYTES, SuccessionFrame, SuccessionLink};
 use crate::sandbox::launcher::{self, LaunchOrder};
 
 /// Bytes of a new process's error output that are kept.
@@ -31,7 +31,8 @@ pub struct Successor {
     /// False if the launcher has started it.
     is_child: bool,
     watch: ExitWatch,
-    link: UnixStream,
+    /// `None` once it was taken.
+    link: Option<UnixStream>,
     output: Option<pipe::Receiver>,
     printed: Vec<u8>,
 }
@@ -67,7 +68,7 @@ impl Successor {
                 pid,
                 is_child,
                 watch: ExitWatch::of(pid)?,
-                link: UnixStream::from_std(ours)?,
+                link: Some(UnixStream::from_std(ours)?),
                 output: Some(pipe::Receiver::from_owned_fd(output)?),
                 printed: Vec::new(),
             })
@@ -86,12 +87,18 @@ impl Successor {
     /// The process has ended, or the frame is too long.
     pub async fn send(&mut self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let head = FrameHead { text_bytes: text.len(), descriptors: descriptors.len() };
-        self.link.write_all(&head.encode()?).await?;
+        let link = self.link.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        link.write_all(&head.encode()?).await?;
         for batch in descriptors.chunks(succession::BATCH) {
-            let link = &self.link;
+            let link = &*link;
             link.async_io(Interest::WRITABLE, || succession::send_batch(link, batch)).await?;
         }
-        self.link.write_all(text).await
+        link.write_all(text).await
+    }
+
+    /// Takes the link to it, for a task.
+    pub fn take_link(&mut self) -> Option<SuccessionLink> {
+        self.link.take().map(SuccessionLink::over)
     }
 
     /// Waits for its next frame, which has no descriptors. Meanwhile collects its error output.
@@ -99,7 +106,8 @@ impl Successor {
     /// # Errors
     /// It has ended or closed the link; the frame is malformed.
     pub async fn receive(&mut self) -> io::Result<SuccessionFrame> {
-        let (link, output, printed) = (&mut self.link, &mut self.output, &mut self.printed);
+        let (output, printed) = (&mut self.output, &mut self.printed);
+        let link = self.link.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         tokio::select! {
             biased;
             frame = receive(link) => frame,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use lighty_core::machine::histogram::{REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
-use lighty_core::machine::status_board::{ConnState, ListenerReport, Report};
+use lighty_core::machine::status_board::{ConnState, FormerWorker, ListenerReport, Report};
 use lighty_io::process::usage::usage;
 
 use super::family::{Family, MetricKind};
@@ -114,13 +114,13 @@ fn workers(facts: &Facts) -> Vec<Family> {
             "lighty_worker_cpu_seconds",
             MetricKind::Counter,
             "Processor time of a worker's thread.",
-            &|report| report.cpu_us as f64 / 1e6,
+            &|report| report.cpu_us.saturating_add(former(facts, report).cpu_us) as f64 / 1e6,
         ),
         per_worker(
             "lighty_worker_requests",
             MetricKind::Counter,
             "Requests served by a worker.",
-            &|report| report.requests as f64,
+            &|report| report.requests.saturating_add(former(facts, report).requests) as f64,
         ),
         per_worker(
             "lighty_worker_stall_seconds",
@@ -129,6 +129,12 @@ fn workers(facts: &Facts) -> Vec<Family> {
             &|report| report.late_us as f64 / 1e6,
         ),
     ]
+}
+
+/// Counters of the workers that had this one's index before.
+fn former(facts: &Facts, of: &Report) -> FormerWorker {
+    let mut all = facts.all_reports().iter().flat_map(|report| &report.former);
+    all.find(|one| one.worker == of.worker).copied().unwrap_or_default()
 }
 
 /// Counts in the order of [`ConnState::ALL`].
@@ -198,7 +204,7 @@ fn server(facts: &Facts) -> Vec<Family> {
             "lighty_series_overflows",
             MetricKind::Counter,
             "Times that a new series was recorded as other because there were too many.",
-            facts.durations.others as f64,
+            facts.durations.others as f64 + facts.sum(|report| report.overflows) as f64,
         ),
     ]
 }
@@ -211,8 +217,8 @@ fn process(facts: &Facts) -> Vec<Family> {
         single(
             "process_cpu_seconds",
             MetricKind::Counter,
-            "Processor time of the process.",
-            usage.cpu_us as f64 / 1e6,
+            "Processor time of the process, and of those whose place it took by upgrades.",
+            (usage.cpu_us as f64 + facts.sum(|report| report.process_cpu_us) as f64) / 1e6,
         ),
         single(
             "process_resident_memory_bytes",

@@ -303,6 +303,7 @@ faults! {
     NotAuthenticated = Client, 401, Debug, Keep, "credentials are needed";
     BadCredentials = Client, 401, Notice, Keep, "wrong credentials";
     AuthMalformed = Client, 400, Info, Keep, "malformed credentials";
+    AuthBanned = Client, 429, Info, Keep, "more wrong logins than auth.failures";
     AuthBusy = Machine, 503, Error, Keep, "auth.max-pending passwords wait already";
     AuthBroken = Operator, 500, Error, Keep, "users cannot be authenticated";
     ForwarderIllegible = Client, 400, Notice, Close,

@@ -9,6 +9,7 @@ mod argon2_hash;
 mod credentials_error;
 mod des_crypt;
 mod digest;
+mod failures;
 mod md5_crypt;
 mod nonce;
 mod password;
@@ -39,6 +40,7 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 
 use credentials_error::CredentialsError;
 use digest::{DigestCredentials, Flaw};
+use failures::Failures;
 use nonce::{Nonces, Use};
 pub use password::{PasswordScheme, hash_password};
 use require::Rule;
@@ -80,6 +82,7 @@ pub struct CredentialCache {
     wrong: Verified,
     nonces: Nonces,
     turns: Turns,
+    failures: Failures,
 }
 
 impl CredentialCache {
@@ -95,6 +98,7 @@ impl CredentialCache {
             wrong: Verified::new(random_bytes()?),
             nonces: Nonces::new(random_bytes()?, now_s),
             turns: Turns::default(),
+            failures: Failures::default(),
         }))
     }
 
@@ -244,6 +248,9 @@ impl Auth {
         let fold_case = settings.core.force_lowercase_filenames;
         let Some(rule) = own.rule(&ex.request.path, fold_case) else { return Step::Next };
         let rule = Arc::clone(rule);
+        if failures::refuse(ex, own.failures, &self.cache.failures) {
+            return Step::Answered;
+        }
         match claim(ex, &rule) {
             Claim::Basic { name, password } if self.is_known(ex, own, &rule, &name, &password) => {
                 grant(ex, &rule, &name, "Basic")
@@ -353,6 +360,7 @@ impl Auth {
                 }
             }
             Verdict::Wrong { name } => {
+                failures::note(ex, own.failures, &self.cache.failures);
                 if own.delay {
                     delay(ex).await;
                 }

@@ -7,6 +7,7 @@ use lighty_config::{
 };
 use lighty_core::{Settings, module_settings};
 
+use super::failures::{self, FailureLimit};
 use super::require::{self, Rule};
 use super::users::UserFileFormat;
 
@@ -23,6 +24,7 @@ pub struct AuthSettings {
     pub(super) extern_authn: bool,
     pub(super) delay: bool,
     pub(super) pending_max: usize,
+    pub(super) failures: Option<FailureLimit>,
     pub(super) debug: bool,
 }
 
@@ -40,6 +42,7 @@ impl Default for AuthSettings {
             extern_authn: false,
             delay: true,
             pending_max: 256,
+            failures: None,
             debug: false,
         }
     }
@@ -201,6 +204,19 @@ fn costs() -> Vec<Directive<Settings>> {
              waiting requests is answered 503.",
         )
         .example("auth.max-pending = 1000"),
+        row(Directive::parsed("auth.failures", ValueKind::Array, failures::parse, |s, limit| {
+            own(s).failures = *limit;
+        }))
+        .since("lighty 0.1")
+        .default("()")
+        .doc(
+            "Bans clients (for IPv6: /64 networks) that send wrong credentials `max` times `within` \
+             so many seconds (default: 600): for `ban` seconds (600), their requests for protected \
+             paths get 429, and new connections are refused, as after `lighty ctl ban`, which \
+             lists and ends these bans. Clients behind a trusted proxy are only refused by \
+             request. `max` 0: no client is banned.",
+        )
+        .example("auth.failures = ( \"max\" => 5, \"within\" => 600, \"ban\" => 3600 )"),
         row(Directive::int("auth.debug", 0..=2, |s, v| own(s).debug = v > 0))
             .default("0")
             .doc("Logs each authenticated user, and the reason of each refusal.")

@@ -15,6 +15,7 @@ mod health;
 mod hosts;
 mod lifecycle;
 mod load;
+mod login_bans;
 mod logs;
 mod maintenance;
 mod manual;

@@ -1,0 +1,95 @@
+//! `auth.failures`: bans of clients that fail to log in.
+
+use std::time::Duration;
+
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::response::Response;
+use lighty_testkit::server::{Server, Setup};
+
+use crate::ctl::ctl;
+
+/// "a:right" and "a:wrong".
+const RIGHT: &str = "YTpyaWdodA==";
+const WRONG: &str = "YTp3cm9uZw==";
+
+fn site(limit: &str) -> Setup {
+    lighty!().file("private/a", "secret").file("a", "page").file("../users", "a:right\n").config(
+        &format!(
+            "server.pid-file = \"@DIR@/lighty.pid\"\n\
+             auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+             auth.delay-invalid-creds = \"disable\"\n\
+             auth.require = ( \"/private\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )\nauth.failures = ( {limit} )"
+        ),
+    )
+}
+
+fn ask(client: &mut Client, credentials: &str, more: &str) -> Response {
+    client.send(format!(
+        "GET /private/a HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {credentials}\r\n{more}\r\n"
+    ));
+    client.response()
+}
+
+fn fail(client: &mut Client, times: u32, more: &str) {
+    for _ in 0..times {
+        assert_eq!(ask(client, WRONG, more).status, 401);
+    }
+}
+
+fn connect(server: &Server) -> Client {
+    Client::tcp(server.address())
+}
+
+#[test]
+fn client_that_guesses_is_banned_until_an_operator_ends_the_ban() {
+    let server = site("\"max\" => 3, \"within\" => 60, \"ban\" => 1000").start();
+    let mut client = connect(&server);
+    fail(&mut client, 2, "");
+    assert_eq!(ask(&mut client, RIGHT, "").status, 200);
+    fail(&mut client, 1, "");
+    let refused = ask(&mut client, RIGHT, "");
+    assert_eq!(refused.status, 429);
+    let left_s: u32 = refused.field("Retry-After").and_then(|s| s.parse().ok()).expect("seconds");
+    assert!((900..=1000).contains(&left_s), "{left_s}");
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status, 200, "only protected paths are refused");
+    server.await_log("127.0.0.1 is banned for 1000 s after 3 wrong logins");
+    assert!(ctl(&server, &["bans"]).1.contains("127.0.0.1"));
+    assert_eq!(ctl(&server, &["unban", "127.0.0.1"]).0, 0);
+    assert_eq!(ask(&mut client, RIGHT, "").status, 200);
+    fail(&mut connect(&server), 2, "");
+    assert_eq!(ask(&mut connect(&server), RIGHT, "").status, 200, "counted anew");
+}
+
+#[test]
+fn ban_ends_by_itself() {
+    let server = site("\"max\" => 1, \"ban\" => 1").start();
+    let mut client = connect(&server);
+    fail(&mut client, 1, "");
+    let is_back = || ask(&mut client, RIGHT, "").status == 200;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(30), is_back), "{}", server.log());
+}
+
+#[test]
+fn proxy_is_not_banned_for_its_clients() {
+    let trust = "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n\
+                 extforward.headers = ( \"X-Forwarded-For\" )";
+    let server = site("\"max\" => 3").config(trust).start();
+    let (one, other) = ("X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 192.0.2.2\r\n");
+    let mut client = connect(&server);
+    fail(&mut client, 3, one);
+    assert_eq!(ask(&mut client, RIGHT, one).status, 429);
+    assert_eq!(ask(&mut client, RIGHT, other).status, 200);
+    assert_eq!(ask(&mut connect(&server), RIGHT, other).status, 200);
+    assert_eq!(ctl(&server, &["bans"]).1.trim(), "[]");
+}
+
+#[test]
+fn nobody_is_banned_without_a_limit() {
+    let server = site("").start();
+    let mut client = connect(&server);
+    fail(&mut client, 30, "");
+    assert_eq!(ask(&mut client, RIGHT, "").status, 200);
+}

@@ -304,6 +304,7 @@ faults! {
     BadCredentials = Client, 401, Notice, Keep, "wrong credentials";
     AuthMalformed = Client, 400, Info, Keep, "malformed credentials";
     AuthBusy = Machine, 503, Error, Keep, "auth.max-pending passwords wait already";
+    AuthService = Backend, 503, Error, Keep, "a service of auth.forward gives no verdict";
     AuthBroken = Operator, 500, Error, Keep, "users cannot be authenticated";
     ForwarderIllegible = Client, 400, Notice, Close,
         "a trusted proxy passed on an illegible or hidden address of its client";

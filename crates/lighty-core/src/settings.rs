@@ -9,6 +9,7 @@ pub mod directives;
 pub mod limits;
 pub mod route_name;
 pub mod rules;
+pub mod services;
 pub mod tls;
 pub mod tunnel_reload;
 

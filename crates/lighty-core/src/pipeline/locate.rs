@@ -96,6 +96,7 @@ enum Named<'a> {
 
 async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Refusal> {
     let aside = Aside::take(ex);
+    ex.state.locates = true;
     let query = &aside.target[aside.path_end..];
     let found = match name(ex, &named, query) {
         Ok(()) => walk(ex).await,
@@ -125,6 +126,7 @@ struct Aside {
     rewriting: Rewriting,
     fault: Option<Fault>,
     handler: &'static str,
+    locates: bool,
 }
 
 impl Aside {
@@ -142,6 +144,7 @@ impl Aside {
             rewriting: take(&mut ex.state.rewriting),
             fault: ex.state.fault,
             handler: ex.state.handler,
+            locates: ex.state.locates,
         }
     }
 
@@ -155,6 +158,7 @@ impl Aside {
         let state = &mut ex.state;
         (state.path_known, state.rewriting) = (self.path_known, self.rewriting);
         (state.fault, state.handler) = (self.fault, self.handler);
+        state.locates = self.locates;
     }
 }
 

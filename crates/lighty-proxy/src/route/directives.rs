@@ -21,6 +21,7 @@ mod period;
 mod place;
 mod rules;
 mod servers;
+mod service;
 mod tls;
 mod values;
 
@@ -29,6 +30,7 @@ use lighty_core::settings::Directive;
 
 pub use check::check;
 pub(crate) use check::{blocks_of_ours, heads, settings_at};
+pub(crate) use service::{of_service, upstreams_of_services};
 
 use crate::route::settings::ProxySettings;
 use parts::ProxyParts;

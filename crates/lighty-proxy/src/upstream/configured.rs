@@ -39,6 +39,13 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
             }
         }
     }
+    let parts = &config.global().module::<ProxySettings>().parts;
+    for spec in directives::upstreams_of_services(config, parts) {
+        if found.iter().all(|known| known.spec != spec) {
+            // Its name has its URL, and equal services of several conditions are one.
+            found.push(Configured { spec, place: String::new() });
+        }
+    }
     found
 }
 

@@ -8,6 +8,7 @@ mod machine;
 mod modules;
 mod names;
 mod needed;
+mod services;
 
 use std::io;
 use std::path::Path;
@@ -104,6 +105,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     needed::look_closely(&mut check, chroot);
     machine::look(&mut check, chroot);
     names::look(&mut check);
+    services::look(&mut check, chroot);
     check.problems
 }
 

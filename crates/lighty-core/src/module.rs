@@ -9,7 +9,7 @@ use crate::exchange::Exchange;
 use crate::exchange::file_part::FilePart;
 use crate::pipeline::phase::{FastPath, ModuleSet, ORDER, Parts, Phase, PhaseSet, in_order};
 use crate::settings::Settings;
-use crate::settings::services::AskedService;
+use crate::settings::services::ServiceSpec;
 use lighty_config::{Config, Directive};
 
 pub use crate::pipeline::phase::Hooks;
@@ -210,7 +210,7 @@ pub trait Backends {
     fn send<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Step<'a>;
 
     /// Sends a request to a service of the settings. Its body is not sent.
-    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<AskedService>) -> Step<'a>;
+    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<ServiceSpec>) -> Step<'a>;
 }
 
 /// Calls a module's hook of one phase.

@@ -1,16 +1,18 @@
 //! `mod_auth_forward`: forward authentication. A service of the operator decides about each
 //! request, and names its user.
 //!
-//! Reading order: `settings` and `preset` (rules, and the contracts of known services) ·
+//! Reading order: `settings`, `rule` and `preset` (rules, and the contracts of known services) ·
 //! `identity_fields` (fields that only the service may set) · `service_request` (the request to the
 //! service) · `verdict` and `sign_in` (its response) · `verdict_cache` (kept verdicts, and equal
 //! requests in flight). The proxy has the connections to the service.
 
 mod identity_fields;
 mod preset;
+mod rule;
 mod service_request;
 mod settings;
 mod sign_in;
+mod spelling;
 mod verdict;
 mod verdict_cache;
 
@@ -27,8 +29,9 @@ use lighty_core::{Body, Exchange, Extension, Fault, FaultReport, Settings, exten
 use lighty_http::{Known, Status, Version};
 
 use identity_fields::{remove_forged, remove_identity};
-use settings::{ForwardRule, ForwardRules, ForwardSettings};
-use verdict::{Allowance, Denial, Failure, Verdict};
+use rule::ForwardRule;
+use settings::{ForwardRules, ForwardSettings};
+use verdict::{Allowance, Denial, Failure, ServiceVerdict};
 use verdict_cache::{Flight, Landing, LookUp};
 
 /// Value of AUTH_TYPE for a user that a service has named.
@@ -87,8 +90,8 @@ impl Module for AuthForward {
     }
 }
 
-/// Removes the fields that only the service may set from the client's request, once for each list of
-/// rules.
+/// Removes the fields that only the service may set from the client's request, once for each list
+/// of rules.
 fn clean(ex: &mut Exchange, rules: &Arc<ForwardRules>) {
     // The response shares this with those of subrequests.
     ex.ext_mut::<VerifiedIdentity>();
@@ -98,7 +101,7 @@ fn clean(ex: &mut Exchange, rules: &Arc<ForwardRules>) {
     }
     passage.cleaned_for = Some(Arc::clone(rules));
     let set = std::mem::take(&mut passage.set);
-    let is_changed = remove_forged(&mut ex.request, rules, &set);
+    let is_changed = remove_forged(&mut ex.request, rules.identity(), &set);
     ex.ext_mut::<Passage>().set = set;
     if is_changed {
         ex.resolve_settings();
@@ -151,15 +154,15 @@ async fn judge(
     };
     let counters = &ex.machine.counters;
     match verdict {
-        Verdict::Allowed(allowance) => {
+        ServiceVerdict::Allowed(allowance) => {
             counters.auth_forward_allowed.add(1);
             allow(ex, rule, target, &allowance)
         }
-        Verdict::Denied(denial) => {
+        ServiceVerdict::Denied(denial) => {
             counters.auth_forward_denied.add(1);
             deny(ex, &rule, &target, *denial)
         }
-        Verdict::Failed(failure) => {
+        ServiceVerdict::Failed(failure) => {
             counters.auth_forward_failed.add(1);
             fail(ex, &rule, failure)
         }
@@ -172,17 +175,17 @@ async fn ask(
     rules: &ForwardRules,
     rule: &ForwardRule,
     request: ServiceRequest,
-) -> Verdict {
+) -> ServiceVerdict {
     let limit = Duration::from_millis(rule.timeout_ms());
-    let asked = async {
+    let answer = async {
         match rule.cache_ms {
             0 => ask_now(ex, rule, request).await,
             _ => ask_once(ex, rules, rule, request).await,
         }
     };
-    match tokio::time::timeout(limit, asked).await {
+    match tokio::time::timeout(limit, answer).await {
         Ok(verdict) => verdict,
-        Err(_) => Verdict::failed(format!("no verdict within {} ms", limit.as_millis())),
+        Err(_) => ServiceVerdict::failed(format!("no verdict within {} ms", limit.as_millis())),
     }
 }
 
@@ -191,17 +194,17 @@ async fn ask_once(
     rules: &ForwardRules,
     rule: &ForwardRule,
     request: ServiceRequest,
-) -> Verdict {
+) -> ServiceVerdict {
     let cache = match rules.cache() {
         Ok(cache) => cache,
-        Err(error) => return Verdict::failed(error.to_string()),
+        Err(error) => return ServiceVerdict::failed(error.to_string()),
     };
     let key = cache.key(rule, &request, ex.request.remote_ip());
     loop {
         let flight = match cache.look_up(key, ex.machine.clock.mono_ms()) {
             LookUp::Kept(allowance) => {
                 ex.machine.counters.auth_forward_cached.add(1);
-                return Verdict::Allowed(allowance);
+                return ServiceVerdict::Allowed(allowance);
             }
             LookUp::InFlight(flight) => flight,
             LookUp::Begins(pilot) => {
@@ -213,7 +216,7 @@ async fn ask_once(
         match Flight::landing(&flight).await {
             Landing::Shared(allowance) => {
                 ex.machine.counters.auth_forward_cached.add(1);
-                return Verdict::Allowed(allowance);
+                return ServiceVerdict::Allowed(allowance);
             }
             Landing::Unshared => return ask_now(ex, rule, request).await,
             // The client of that request has gone: one of the others asks.
@@ -222,11 +225,11 @@ async fn ask_once(
     }
 }
 
-async fn ask_now(ex: &Exchange, rule: &ForwardRule, request: ServiceRequest) -> Verdict {
-    let Some(service) = &rule.service else { return Verdict::failed("no service") };
+async fn ask_now(ex: &Exchange, rule: &ForwardRule, request: ServiceRequest) -> ServiceVerdict {
+    let Some(service) = &rule.service else { return ServiceVerdict::failed("no service") };
     match subrequest::ask_service(ex, service, request).await {
         Ok(part) => verdict::read(rule, *part).await,
-        Err(fault) => Verdict::Failed(Failure::Logged(fault)),
+        Err(fault) => ServiceVerdict::Failed(Failure::Logged(fault)),
     }
 }
 
@@ -249,9 +252,12 @@ fn allow(
         ex.environment.set(b"REMOTE_USER", user);
         ex.environment.set(b"AUTH_TYPE", SCHEME.as_bytes());
     }
+    let locates = ex.state.locates;
     let identity = ex.ext_mut::<VerifiedIdentity>();
     identity.verify();
-    identity.add_cookies(&allowance.cookies);
+    if !locates {
+        identity.add_cookies(&allowance.cookies);
+    }
     ex.ext_mut::<Passage>().permits.push((rule, target));
     // Conditions on the fields can be decided now.
     ex.resolve_settings();
@@ -261,13 +267,11 @@ fn allow(
 /// Passes a refusal on.
 fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) -> Step<'static> {
     let Denial { status, fields, body } = denial;
-    if rule.passes_cookies {
+    // The verdict about another URL that the request names is not a response to the client.
+    if rule.passes_cookies && !ex.state.locates {
         ex.ext_mut::<VerifiedIdentity>().add_cookies(&fields);
     }
-    if ex.request.upgrade && ex.request.version < Version::Http2 {
-        // The client may have sent bytes of the other protocol already.
-        ex.response.is_last = true;
-    }
+    end_upgrade(ex);
     if status == Status::UNAUTHORIZED
         && let Some(location) = rule.sign_in.as_ref().and_then(|page| page.location(ex, target))
     {
@@ -283,7 +287,7 @@ fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) ->
     response.maker = Maker::Backend;
     let of_body = |known: Option<Known>, name: &[u8]| {
         known == Some(Known::ContentLength)
-            || is_replaced && service_request::begins_with(name, b"content-")
+            || is_replaced && spelling::begins_with(name, b"content-")
     };
     for (known, name, value) in fields.iter_known() {
         if known != Some(Known::SetCookie) && !of_body(known, name) {
@@ -300,9 +304,18 @@ fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) ->
     Step::Answered
 }
 
+/// Ends the connection of a refused upgrade: its client may have sent bytes of the other protocol
+/// already, which are no request.
+fn end_upgrade(ex: &mut Exchange) {
+    if ex.request.upgrade && ex.request.version < Version::Http2 {
+        ex.response.is_last = true;
+    }
+}
+
 /// Refuses the request, because there is no verdict.
 fn fail(ex: &mut Exchange, rule: &ForwardRule, failure: Failure) -> Step<'static> {
     ex.ext_mut::<Passage>().has_failed = true;
+    end_upgrade(ex);
     let report = match failure {
         Failure::Logged(fault) => FaultReport::new(Fault::AuthService, fault.verdict().message),
         Failure::New(detail) => FaultReport::new(Fault::AuthService, detail),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lighty_config::{Directive, Reject};
 use lighty_core::module::{Acts, Backends, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
-use lighty_core::settings::services::AskedService;
+use lighty_core::settings::services::ServiceSpec;
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 use lighty_http::{Known, Method};
 
@@ -66,7 +66,7 @@ pub struct ProxyCore {
     /// Routes to addresses that other modules named.
     named: RefCell<HashMap<Box<str>, Arc<Route>>>,
     /// Routes to services. The settings of the generation bound their number.
-    services: RefCell<Vec<(Arc<AskedService>, Arc<Route>)>>,
+    services: RefCell<Vec<(Arc<ServiceSpec>, Arc<Route>)>>,
 }
 
 /// Limit on cached routes to addresses that other modules name. Scripts may derive them from
@@ -88,7 +88,7 @@ impl ProxyCore {
     fn route_to_service(
         &self,
         global: &Settings,
-        service: &Arc<AskedService>,
+        service: &Arc<ServiceSpec>,
     ) -> Result<Arc<Route>, Reject> {
         let mut services = self.services.borrow_mut();
         if let Some((_, route)) = services.iter().find(|(known, _)| Arc::ptr_eq(known, service)) {
@@ -213,7 +213,7 @@ impl Backends for ProxyCore {
         self.serve_by(ex, route)
     }
 
-    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<AskedService>) -> Step<'a> {
+    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<ServiceSpec>) -> Step<'a> {
         let route = self.route_to_service(&ex.generation.global, service);
         self.serve_by(ex, route)
     }

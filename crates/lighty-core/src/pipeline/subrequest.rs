@@ -15,7 +15,7 @@ use crate::exchange::body::RequestBody;
 use crate::exchange::extensions::Extension;
 use crate::exchange::stage::Stage;
 use crate::module::Step;
-use crate::settings::services::AskedService;
+use crate::settings::services::ServiceSpec;
 use crate::{Fault, pipeline};
 
 /// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
@@ -154,13 +154,14 @@ pub struct ServiceRequest {
     pub fields: Fields,
 }
 
-/// Asks a service, and returns the exchange with its response. A dropped future cancels the request.
+/// Asks a service, and returns the exchange with its response. A dropped future cancels the
+/// request.
 ///
 /// # Errors
 /// The fault for which there is no response. It is in the log.
 pub async fn ask_service(
     parent: &Exchange,
-    service: &Arc<AskedService>,
+    service: &Arc<ServiceSpec>,
     request: ServiceRequest,
 ) -> Result<Box<Exchange>, Fault> {
     let mut part = begin(parent, request.method);

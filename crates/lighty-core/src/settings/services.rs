@@ -12,7 +12,7 @@ pub const SERVICE_DIRECTIVES: &[&str] = &["auth.forward"];
 
 /// A service over HTTP. Equal ones share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AskedService {
+pub struct ServiceSpec {
     /// Its name in logs and figures.
     pub name: Arc<str>,
     /// Addresses, as in `proxy-core.backends`.
@@ -25,5 +25,5 @@ pub struct AskedService {
 
 /// The services that the settings name.
 #[derive(Clone, Debug, Default)]
-pub struct AskedServices(pub Arc<[Arc<AskedService>]>);
-module_settings!(AskedServices);
+pub struct ServiceList(pub Arc<[Arc<ServiceSpec>]>);
+module_settings!(ServiceList);

@@ -1,7 +1,4 @@
 //! Fields that only the service, or lighty itself, may set.
-//!
-//! A program reads a field from a variable in which every character but letters and digits is `_`,
-//! and some servers fold `_` and `-`, so all spellings of a name count as one.
 
 use lighty_core::Request;
 use lighty_http::fields::list_items;
@@ -9,8 +6,7 @@ use lighty_http::hop_by_hop::{is_essential, is_hop_by_hop};
 use lighty_http::variable_name::is_alias;
 use lighty_http::{Fields, Known};
 
-use super::service_request::begins_with;
-use super::settings::ForwardRules;
+use super::spelling::begins_with;
 
 /// A name of fields, or the beginning of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +37,16 @@ impl IdentityName {
 /// Removes from a client's request the identity fields of all rules, the fields that its
 /// `Connection` nominates, and fields that only a proxy may set. Fields in `kept` come from a
 /// verdict. Returns true if a field was removed.
-pub(super) fn remove_forged(request: &mut Request, rules: &ForwardRules, kept: &[Vec<u8>]) -> bool {
+pub(super) fn remove_forged<'n>(
+    request: &mut Request,
+    identity: impl Iterator<Item = &'n IdentityName>,
+    kept: &[Vec<u8>],
+) -> bool {
     let has_trusted_proxy = request.proxy_ip.is_some();
+    let identity: Vec<_> = identity.filter(|identity| !identity.is_credential()).collect();
     let fields = &mut request.fields;
     let is_forged = |name: &[u8]| {
-        let mut identity = rules.identity().filter(|identity| !identity.is_credential());
-        identity.any(|identity| identity.matches(name))
+        identity.iter().any(|identity| identity.matches(name))
             || begins_with(name, b"x-original-")
             || !has_trusted_proxy && begins_with(name, b"x-forwarded-")
             || is_nominated(fields, name)

@@ -98,7 +98,7 @@ impl Preset {
     }
 
     /// All words.
-    pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|preset| preset.word)
     }
 }

@@ -7,7 +7,8 @@ use lighty_http::variable_name::is_alias;
 use lighty_http::{Fields, Known, Method, uri};
 use lighty_io::transport::Peer;
 
-use super::settings::ForwardRule;
+use super::rule::ForwardRule;
+use super::spelling::begins_with;
 
 /// Beginnings of fields that describe the client's body, conditions, connection and proxies. The
 /// service gets none of them.
@@ -18,18 +19,12 @@ const LEFT_OUT: [&[u8]; 5] =
 const LEFT_OUT_WHOLE: [&[u8]; 7] =
     [b"host", b"expect", b"range", b"forwarded", b"x-real-ip", b"max-forwards", b"te"];
 
-/// True if a field's name begins with a text, in any spelling.
-pub(super) fn begins_with(name: &[u8], beginning: &[u8]) -> bool {
-    name.get(..beginning.len()).is_some_and(|start| is_alias(start, beginning))
-}
-
 /// The URL that the service judges: path and query of the client's request, as lighty understands
 /// them. The bytes as received could name another resource to the service than to the backend, by
 /// dot segments or encoded slashes.
 pub(super) fn judged_target(ex: &Exchange) -> Vec<u8> {
     let request = &ex.request;
-    let is_rewritten = ex.state.restarts > 0 || ex.state.rewriting.rounds > 0;
-    if ex.state.locates || !is_rewritten {
+    if ex.state.locates {
         return request.target.clone();
     }
     let mut target = Vec::new();

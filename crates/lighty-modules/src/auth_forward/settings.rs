@@ -1,14 +1,13 @@
 //! The directive `auth.forward`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lighty_config::{
     CompileCtx, Directive, Key, Kind, NeedKind, Pairs, Reject, Spanned, Strings, Value, parse_int,
     parse_map, parse_period, parse_string, parse_strings, parse_switch,
 };
-use lighty_core::settings::services::{AskedService, AskedServices};
+use lighty_core::settings::services::{ServiceList, ServiceSpec};
 use lighty_core::{Settings, module_settings};
 use lighty_http::fields::is_token;
 use lighty_http::variable_name::is_alias;
@@ -16,20 +15,18 @@ use lighty_io::entropy::random_bytes;
 
 use super::identity_fields::IdentityName;
 use super::preset::{NO_PRESET, Preset};
+use super::rule::{FailureThrottle, ForwardRule};
 use super::sign_in::SignIn;
 use super::verdict_cache::VerdictCache;
 
-/// Longest time for a verdict, in milliseconds.
-const TIMEOUT_MS_MAX: u64 = 60_000;
+/// Limits of the time for a verdict, in milliseconds.
+const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 
 /// Longest time for which a permission is kept, in seconds.
 const CACHE_S_MAX: i64 = 60;
 
 /// Limits of the response, in bytes.
 const BODY_BYTES: std::ops::RangeInclusive<u64> = 1024..=1024 * 1024;
-
-/// Milliseconds between two lines about a service without verdicts.
-const LOG_AGAIN_MS: u64 = 1000;
 
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
@@ -43,53 +40,6 @@ module_settings!(ForwardSettings);
 pub(super) struct ForwardRules {
     rules: Vec<Arc<ForwardRule>>,
     cache: OnceLock<VerdictCache>,
-}
-
-/// A path, and the service that decides about requests for it.
-pub(super) struct ForwardRule {
-    /// The directive and its service, for the log.
-    pub(super) name: Arc<str>,
-    pub(super) prefix: Arc<str>,
-    /// `None`: the path is exempt.
-    pub(super) service: Option<Arc<AskedService>>,
-    pub(super) preset: &'static Preset,
-    /// Path and query of the service's endpoint.
-    pub(super) target: Arc<str>,
-    /// Value of Host; `None`: the client's.
-    pub(super) authority: Option<Arc<str>>,
-    /// The client's fields that the service gets; empty: all.
-    request_fields: Strings,
-    /// Further fields for the service.
-    pub(super) set_fields: Pairs,
-    pub(super) identity: Vec<IdentityName>,
-    pub(super) user_field: Option<Arc<str>>,
-    pub(super) passes_cookies: bool,
-    pub(super) sign_in: Option<SignIn>,
-    pub(super) body_bytes_max: usize,
-    pub(super) cache_ms: u64,
-    pub(super) throttle: FailureThrottle,
-}
-
-/// Limits the lines about failures of a service.
-#[derive(Default)]
-pub(super) struct FailureThrottle {
-    /// Time of the next permitted line, in monotonic milliseconds.
-    next_ms: AtomicU64,
-    hushed: AtomicU64,
-}
-
-impl FailureThrottle {
-    /// Returns the number of failures without a line if one is due.
-    pub(super) fn next(&self, now_ms: u64) -> Option<u64> {
-        let due = |next_ms: u64| (now_ms >= next_ms).then_some(now_ms + LOG_AGAIN_MS);
-        match self.next_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due) {
-            Ok(_) => Some(self.hushed.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.hushed.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
 }
 
 /// Omits the values of fields for the service, which may be secret.
@@ -135,25 +85,6 @@ impl ForwardRules {
     }
 }
 
-impl ForwardRule {
-    /// Milliseconds for a verdict.
-    pub(super) fn timeout_ms(&self) -> u64 {
-        self.service.as_ref().map_or(0, |service| service.timeout_ms)
-    }
-
-    /// True if the service gets the client's fields of this name.
-    pub(super) fn passes_to_service(&self, name: &[u8]) -> bool {
-        let is_it = |listed: &Arc<str>| name.eq_ignore_ascii_case(listed.as_bytes());
-        self.request_fields.is_empty() || self.request_fields.iter().any(is_it)
-    }
-
-    /// Describes the rule, for `lighty explain`.
-    pub(super) fn describe(&self) -> String {
-        let (name, target, prefix) = (&self.name, &self.target, &self.prefix);
-        format!("{name} decides by {target} (rule \"{prefix}\"); shown as if it allows the request")
-    }
-}
-
 fn own(s: &mut Settings) -> &mut ForwardSettings {
     s.module_mut()
 }
@@ -164,7 +95,7 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
         Directive::parsed("auth.forward", Kind::Array, parse, |s: &mut Settings, rules| {
             own(s).rules = Arc::clone(rules);
             let services = rules.rules.iter().filter_map(|rule| rule.service.clone());
-            s.module_mut::<AskedServices>().0 = services.collect();
+            s.module_mut::<ServiceList>().0 = services.collect();
         })
         .module("mod_auth_forward")
         .since("lighty 0.1")
@@ -303,9 +234,9 @@ fn take(draft: &mut RuleDraft, key: &Key, value: &Value, ctx: &CompileCtx) -> Re
         "preset" => {
             let word = parse_string(value)?;
             draft.preset = Preset::of_word(&word).ok_or_else(|| {
-                let known: Vec<_> = Preset::words().collect();
+                let known: Vec<_> = Preset::names().collect();
                 let reject = Reject::new(format!("does not know \"{word}\""))
-                    .did_you_mean(&word, Preset::words());
+                    .did_you_mean(&word, Preset::names());
                 match reject.help.is_some() {
                     true => reject,
                     false => reject.help(format!("known: {}", known.join(", "))),
@@ -326,8 +257,8 @@ fn take(draft: &mut RuleDraft, key: &Key, value: &Value, ctx: &CompileCtx) -> Re
         "set-cookie" => draft.passes_cookies = parse_switch(value, ctx)?,
         "sign-in" => draft.sign_in = Some(parse_string(value)?),
         "timeout" => {
-            draft.timeout_ms = parse_period(value, 100)?;
-            if draft.timeout_ms > TIMEOUT_MS_MAX {
+            draft.timeout_ms = parse_period(value, 0)?;
+            if !TIMEOUT_MS.contains(&draft.timeout_ms) {
                 return Err(Reject::new("must be from 100ms to 60s"));
             }
         }
@@ -403,7 +334,7 @@ impl RuleDraft {
         })
     }
 
-    fn service(&self) -> Option<Arc<AskedService>> {
+    fn service(&self) -> Option<Arc<ServiceSpec>> {
         if self.is_exempt {
             return None;
         }
@@ -422,7 +353,7 @@ impl RuleDraft {
             None => format!("auth.forward {}", addresses.join(" ")),
         };
         let host = self.url.as_ref().map(|url| host_of(&url.authority));
-        Some(Arc::new(AskedService {
+        Some(Arc::new(ServiceSpec {
             name: name.into(),
             addresses: addresses.iter().map(|at| format!("{scheme}{at}").into()).collect(),
             server_name: host.filter(|_| is_https && !self.backends.is_empty()).map(Arc::from),

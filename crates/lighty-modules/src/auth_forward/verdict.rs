@@ -10,10 +10,10 @@ use lighty_http::fields::list_items;
 use lighty_http::{Fields, Known, Status, decimal};
 
 use super::preset::Preset;
-use super::settings::ForwardRule;
+use super::rule::ForwardRule;
 
 /// A service's verdict about a request.
-pub(super) enum Verdict {
+pub(super) enum ServiceVerdict {
     /// The request may pass.
     Allowed(Arc<Allowance>),
     /// The response for the client.
@@ -57,7 +57,7 @@ enum Meaning {
     None,
 }
 
-impl Verdict {
+impl ServiceVerdict {
     /// A failure that is not in the log.
     pub(super) fn failed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::Failed(Failure::New(detail.into()))
@@ -78,24 +78,24 @@ impl Meaning {
 }
 
 /// Reads the whole response.
-pub(super) async fn read(rule: &ForwardRule, mut part: Exchange) -> Verdict {
+pub(super) async fn read(rule: &ForwardRule, mut part: Exchange) -> ServiceVerdict {
     let status = part.response.status;
     let meaning = Meaning::of(status, rule.preset);
     if meaning == Meaning::None {
-        return Verdict::failed(format!("it responds with status {}", status.code()));
+        return ServiceVerdict::failed(format!("it responds with status {}", status.code()));
     }
     let body = match whole(std::mem::take(&mut part.response.body), rule.body_bytes_max).await {
         Ok(body) => body,
-        Err(why) => return Verdict::failed(why),
+        Err(why) => return ServiceVerdict::failed(why),
     };
     let fields = std::mem::take(&mut part.response.fields);
     match meaning {
         Meaning::Allows => allowed(rule, &fields),
-        _ => Verdict::Denied(Box::new(Denial { status, fields, body })),
+        _ => ServiceVerdict::Denied(Box::new(Denial { status, fields, body })),
     }
 }
 
-fn allowed(rule: &ForwardRule, fields: &Fields) -> Verdict {
+fn allowed(rule: &ForwardRule, fields: &Fields) -> ServiceVerdict {
     let mut allowance = Allowance { fresh_ms: fresh_ms(fields), ..Allowance::default() };
     for (known, name, value) in fields.iter_known() {
         if rule.identity.iter().any(|identity| identity.matches(name)) {
@@ -109,10 +109,10 @@ fn allowed(rule: &ForwardRule, fields: &Fields) -> Verdict {
         let mut users = fields.iter().filter(|(name, _)| is_user(name)).map(|(_, value)| value);
         allowance.user = users.next().filter(|user| !user.is_empty()).map(<[u8]>::to_vec);
         if users.next().is_some() {
-            return Verdict::failed(format!("it sends several fields {user_field}"));
+            return ServiceVerdict::failed(format!("it sends several fields {user_field}"));
         }
     }
-    Verdict::Allowed(Arc::new(allowance))
+    ServiceVerdict::Allowed(Arc::new(allowance))
 }
 
 /// Milliseconds for which `Cache-Control` lets a permission be kept.
@@ -182,6 +182,32 @@ mod tests {
     }
 
     const MEANINGS: &str = "
+status  usual   envoy
+200     Allows  Allows
+201     Allows  None
+202     Allows  None
+204     Allows  None
+206     Allows  None
+299     Allows  None
+300     Denies  Denies
+302     Denies  Denies
+303     Denies  Denies
+304     None    None
+305     None    None
+307     Denies  Denies
+308     Denies  Denies
+399     Denies  Denies
+400     Denies  Denies
+401     Denies  Denies
+403     Denies  Denies
+404     Denies  Denies
+407     Denies  Denies
+429     Denies  Denies
+499     Denies  Denies
+500     None    None
+502     None    None
+503     None    None
+599     None    None
 ";
 
     #[test]

@@ -12,8 +12,8 @@ use aws_lc_rs::hmac;
 use lighty_core::pipeline::subrequest::ServiceRequest;
 use tokio::sync::Notify;
 
-use super::settings::ForwardRule;
-use super::verdict::{Allowance, Verdict};
+use super::rule::ForwardRule;
+use super::verdict::{Allowance, ServiceVerdict};
 
 /// Maximum number of entries, kept and in flight.
 const ENTRIES_MAX: usize = 10_000;
@@ -152,11 +152,11 @@ fn make_room(
 
 impl Pilot<'_> {
     /// Ends the flight with its verdict, and keeps a permission for at most `keep_ms`.
-    pub(super) fn land(mut self, verdict: &Verdict, now_ms: u64, keep_ms: u64) {
+    pub(super) fn land(mut self, verdict: &ServiceVerdict, now_ms: u64, keep_ms: u64) {
         let Some(flight) = self.flight.take() else { return };
         let shared = match verdict {
             // A new session cookie is for one client only.
-            Verdict::Allowed(allowance) if allowance.cookies.is_empty() => {
+            ServiceVerdict::Allowed(allowance) if allowance.cookies.is_empty() => {
                 let fresh_ms = keep_ms.min(allowance.fresh_ms.unwrap_or(keep_ms));
                 (fresh_ms > 0).then(|| (Arc::clone(allowance), now_ms.saturating_add(fresh_ms)))
             }

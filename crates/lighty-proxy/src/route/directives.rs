@@ -22,6 +22,7 @@ mod place;
 mod rules;
 mod servers;
 mod service;
+mod service_check;
 mod tls;
 mod values;
 
@@ -30,7 +31,8 @@ use lighty_core::settings::Directive;
 
 pub use check::check;
 pub(crate) use check::{blocks_of_ours, heads, settings_at};
-pub(crate) use service::{of_service, upstreams_of_services};
+pub(crate) use service::of_service;
+pub(crate) use service_check::services;
 
 use crate::route::settings::ProxySettings;
 use parts::ProxyParts;

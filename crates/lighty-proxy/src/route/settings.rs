@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use lighty_config::Reject;
 use lighty_core::module_settings;
 use lighty_core::settings::Settings;
-use lighty_core::settings::services::AskedService;
+use lighty_core::settings::services::ServiceSpec;
 
 use crate::route::directives::parts::ProxyParts;
 use crate::route::directives::{self, assemble};
@@ -43,7 +43,7 @@ impl ProxySettings {
     /// An address of the service is invalid.
     pub(crate) fn route_to_service(
         global: &Settings,
-        service: &AskedService,
+        service: &ServiceSpec,
     ) -> Result<Arc<Route>, Reject> {
         directives::of_service(&global.module::<ProxySettings>().parts, service)
     }

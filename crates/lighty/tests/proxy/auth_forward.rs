@@ -1,5 +1,12 @@
 //! Forward authentication: a service decides about requests (`auth.forward`).
 
+mod cached;
+mod failures;
+mod identity;
+mod interplay;
+mod presets;
+mod upgrades;
+
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
@@ -42,9 +49,9 @@ fn permitted_request_reaches_the_backend_with_the_services_fields() {
     let page = server.get_with("/a/b?c=d", "Cookie: session=1\r\nAccept: text/html\r\n");
     assert_eq!((page.status, page.text()), (200, "page"));
     assert_eq!(page.field("Cache-Control"), Some("private"));
-    let asked = only(service.requests());
-    assert_eq!(asked.line(), "GET /auth HTTP/1.1");
-    assert_eq!(asked.field("Host"), Some(&*service.name()));
+    let question = only(service.requests());
+    assert_eq!(question.line(), "GET /auth HTTP/1.1");
+    assert_eq!(question.field("Host"), Some(&*service.name()));
     for (name, value) in [
         ("X-Forwarded-Method", "GET"),
         ("X-Forwarded-Uri", "/a/b?c=d"),
@@ -54,7 +61,7 @@ fn permitted_request_reaches_the_backend_with_the_services_fields() {
         ("Cookie", "session=1"),
         ("Accept", "text/html"),
     ] {
-        assert_eq!(asked.field(name), Some(value), "{name}\n{}", asked.head);
+        assert_eq!(question.field(name), Some(value), "{name}\n{}", question.head);
     }
     let seen = only(backend.requests());
     assert_eq!(seen.target(), "/a/b?c=d");

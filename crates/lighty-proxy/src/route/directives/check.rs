@@ -8,7 +8,7 @@ use lighty_core::Settings;
 
 use super::assemble::{self, Flaw};
 use super::family::Family;
-use super::service;
+use super::service_check;
 use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
@@ -24,8 +24,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     named_backends(config, &mut findings);
     map_extensions(config, &mut findings);
     programs(config, &mut findings);
-    let parts = &config.global().module::<ProxySettings>().parts;
-    service::check(config, parts, &mut findings);
+    service_check::check(config, &mut findings);
     findings
 }
 

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Config, Diagnostic, Level, Reject};
-use lighty_core::Settings;
-use lighty_core::settings::services::{AskedService, AskedServices, SERVICE_DIRECTIVES};
+use lighty_config::Reject;
+use lighty_core::settings::services::ServiceSpec;
 
 use super::assemble::shared_spec;
 use super::parts::{ProxyParts, TlsParts};
 use super::place::BackendLocation;
-use super::{settings_at, tls};
+use super::tls;
 use crate::route::rules::{ForwardedRules, RequestRules, ResponseRules, Route, Takes};
 use crate::upstream::protocol::ProtocolName;
-use crate::upstream::spec::{BackendSpec, UpstreamSpec};
+use crate::upstream::spec::BackendSpec;
 
 /// Returns the route to a service, with the limits and the TLS settings in `parts`.
 ///
 /// # Errors
 /// An address is invalid.
-pub(crate) fn of_service(parts: &ProxyParts, service: &AskedService) -> Result<Arc<Route>, Reject> {
+pub(crate) fn of_service(parts: &ProxyParts, service: &ServiceSpec) -> Result<Arc<Route>, Reject> {
     let speaks = ProtocolName::Http;
     // The server's name in `proxy-core.tls-server-name` is that of other backends.
     let tls = TlsParts { server_name: service.server_name.clone(), ..parts.shared.tls.clone() };
@@ -70,41 +69,4 @@ fn backend(text: &Arc<str>, speaks: ProtocolName, tls: &TlsParts) -> Result<Back
 
 fn nameless(text: &str) -> Reject {
     Reject::new(format!("has \"{text}\": nothing says which name its certificate is for"))
-}
-
-/// Returns the upstreams of the services that a configuration names.
-pub(crate) fn upstreams_of_services(
-    config: &Config<Settings>,
-    parts: &ProxyParts,
-) -> Vec<Arc<UpstreamSpec>> {
-    let names_one = |block: &usize| {
-        let mut set = config.blocks()[*block].settings.iter();
-        set.any(|setting| SERVICE_DIRECTIVES.contains(&setting.name))
-    };
-    let mut found = Vec::new();
-    for block in (0..config.blocks().len()).filter(names_one) {
-        let settings = settings_at(config, block);
-        for service in settings.module::<AskedServices>().0.iter() {
-            found.extend(of_service(parts, service).map(|route| Arc::clone(&route.upstream)));
-        }
-    }
-    found
-}
-
-/// Reports services with invalid addresses.
-pub(super) fn check(config: &Config<Settings>, parts: &ProxyParts, findings: &mut Vec<Diagnostic>) {
-    let set = config.blocks().iter().flat_map(|block| &block.settings);
-    for setting in set.filter(|setting| SERVICE_DIRECTIVES.contains(&setting.name)) {
-        let mut settings = Settings::default();
-        setting.apply(&mut settings);
-        for service in settings.module::<AskedServices>().0.iter() {
-            let Err(reject) = of_service(parts, service) else { continue };
-            let text = format!("{} {}", setting.name, reject.message);
-            let finding = Diagnostic::new(Level::Error, "value", setting.value.span, text);
-            findings.push(match reject.help {
-                Some(help) => finding.help(help),
-                None => finding,
-            });
-        }
-    }
 }

@@ -103,6 +103,12 @@ fn clean(ex: &mut Exchange, rules: &Arc<ForwardRules>) {
     let set = std::mem::take(&mut passage.set);
     let is_changed = remove_forged(&mut ex.request, rules.identity(), &set);
     ex.ext_mut::<Passage>().set = set;
+    if ex.body.exists() {
+        let rules = Arc::clone(rules);
+        ex.body.refuse_trailers(Box::new(move |name| {
+            rules.identity().any(|identity| identity.matches(name))
+        }));
+    }
     if is_changed {
         ex.resolve_settings();
     }

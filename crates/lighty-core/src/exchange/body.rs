@@ -138,7 +138,11 @@ pub struct RequestBody {
     /// Pieces that were returned and are read first, the next one last.
     pushed_back: Vec<Bytes>,
     meter: Option<Arc<BodyMeter>>,
+    refuses_trailer: Option<TrailerFilter>,
 }
+
+/// Returns true for the name of a trailer that no handler may see.
+pub type TrailerFilter = Box<dyn Fn(&[u8]) -> bool>;
 
 impl RequestBody {
     /// A body not yet received. `announced` is the client's Content-Length, if it sent one.
@@ -174,7 +178,20 @@ impl RequestBody {
 
     /// Takes the trailers once the body has ended.
     pub fn take_trailers(&mut self) -> Option<Fields> {
-        self.source.as_ref()?.borrow_mut().take_trailers()
+        let mut trailers = self.source.as_ref()?.borrow_mut().take_trailers()?;
+        if let Some(refuses) = &self.refuses_trailer {
+            let names = trailers.iter().map(|(name, _)| name).filter(|name| refuses(name));
+            let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+            names.iter().for_each(|name| {
+                trailers.remove_named(name);
+            });
+        }
+        Some(trailers)
+    }
+
+    /// Removes trailers from the body, for rules about fields that a client must not send.
+    pub fn refuse_trailers(&mut self, refuses: TrailerFilter) {
+        self.refuses_trailer = Some(refuses);
     }
 
     /// Returns a piece, to be read again before the remainder.

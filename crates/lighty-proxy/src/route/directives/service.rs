@@ -27,7 +27,9 @@ pub(crate) fn of_service(parts: &ProxyParts, service: &ServiceSpec) -> Result<Ar
     spec.name = Arc::clone(&service.name);
     spec.backends = backends;
     spec.timeouts.connect_ms = spec.timeouts.connect_ms.min(service.timeout_ms);
-    (spec.timeouts.read_ms, spec.timeouts.write_ms) = (service.timeout_ms, service.timeout_ms);
+    // A silent service fails before the time for its verdict is over, so that its health knows.
+    let step_ms = service.timeout_ms - service.timeout_ms / 10;
+    (spec.timeouts.read_ms, spec.timeouts.write_ms) = (step_ms, step_ms);
     spec.backlog.wait_ms = spec.backlog.wait_ms.min(service.timeout_ms);
     // Checks and PROXY headers are set for the backends of requests.
     (spec.health.check, spec.proxy_protocol) = (None, None);

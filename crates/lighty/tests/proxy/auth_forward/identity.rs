@@ -266,6 +266,21 @@ fn body_and_its_fields_are_not_sent_to_the_service() {
 }
 
 #[test]
+fn trailers_bring_no_identity() {
+    let (service, backend) = (naming_service(), Backend::answering("page"));
+    let setup = lighty!().config("proxy-core.trailers = \"enable\"");
+    let server = guarded(setup, &service, &backend, KEYS);
+    let page = send(
+        &server,
+        "POST /a HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n\
+         4\r\nbody\r\n0\r\nRemote-User: root\r\nRemote_User: root\r\nX-Sum: 7\r\n\r\n",
+    );
+    assert_eq!(page.status, 200);
+    let seen = only(backend.requests());
+    assert_eq!((&*seen.body, &*seen.trailers), (&b"body"[..], &["X-Sum: 7".to_owned()][..]));
+}
+
+#[test]
 fn body_is_not_asked_for_before_the_verdict() {
     let release = Arc::new(AtomicBool::new(false));
     let held = Arc::clone(&release);

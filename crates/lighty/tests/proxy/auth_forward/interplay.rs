@@ -165,6 +165,37 @@ fn rules_about_users_take_the_services_user() {
 }
 
 #[test]
+fn page_of_a_password_is_private_by_the_password_itself() {
+    let server = lighty!()
+        .file("a", "page")
+        .file("../users", "lee:secret\n")
+        .config(
+            "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+             auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )",
+        )
+        .start();
+    let page = server.get_with("/a", "Authorization: Basic bGVlOnNlY3JldA==\r\n");
+    assert_eq!((page.status, page.field("Cache-Control")), (200, None));
+}
+
+#[test]
+fn user_of_a_trusted_proxy_makes_the_page_private() {
+    let server = lighty!()
+        .file("a", "page")
+        .config(
+            "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n\
+             extforward.headers = ( \"Forwarded\" )\n\
+             extforward.params = ( \"remote_user\" => \"enable\" )\n\
+             auth.require = ( \"/\" => ( \"method\" => \"extern\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )",
+        )
+        .start();
+    let page = server.get_with("/a", "Forwarded: for=192.0.2.1;remote_user=kim\r\n");
+    assert_eq!((page.status, page.field("Cache-Control")), (200, Some("private")));
+}
+
+#[test]
 fn conditions_see_the_services_fields_and_no_forged_ones() {
     let service = service();
     let server = lighty!()

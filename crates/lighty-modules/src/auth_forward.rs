@@ -19,11 +19,11 @@ mod verdict_cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use lighty_config::Directive;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Hooks, Module, Step, Traits};
+use lighty_core::pipeline::locate::is_locating;
 use lighty_core::pipeline::subrequest::{self, ServiceRequest};
 use lighty_core::{Body, Exchange, Extension, Fault, FaultReport, Settings, extension_slot};
 use lighty_http::{Known, Status, Version};
@@ -205,7 +205,7 @@ async fn ask_once(
         Ok(cache) => cache,
         Err(error) => return ServiceVerdict::failed(error.to_string()),
     };
-    let key = cache.key(rule, &request, ex.request.remote_ip());
+    let key = cache.key(&rule.prefix, &request, ex.request.remote_ip());
     loop {
         let flight = match cache.look_up(key, ex.machine.clock.mono_ms()) {
             LookUp::Kept(allowance) => {
@@ -258,7 +258,7 @@ fn allow(
         ex.environment.set(b"REMOTE_USER", user);
         ex.environment.set(b"AUTH_TYPE", SCHEME.as_bytes());
     }
-    let locates = ex.state.locates;
+    let locates = is_locating(ex);
     let identity = ex.ext_mut::<VerifiedIdentity>();
     identity.verify();
     if !locates {
@@ -274,7 +274,7 @@ fn allow(
 fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) -> Step<'static> {
     let Denial { status, fields, body } = denial;
     // The verdict about another URL that the request names is not a response to the client.
-    if rule.passes_cookies && !ex.state.locates {
+    if rule.passes_cookies && !is_locating(ex) {
         ex.ext_mut::<VerifiedIdentity>().add_cookies(&fields);
     }
     end_upgrade(ex);
@@ -305,7 +305,7 @@ fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) ->
     }
     if !is_replaced {
         // An empty body is the service's, too: no page of an error takes its place.
-        response.body = Body::Memory(Bytes::from(body));
+        response.body = Body::Memory(body);
     }
     Step::Answered
 }

@@ -143,8 +143,6 @@ pub struct RequestState {
     pub key_bucket: Option<Arc<Bucket>>,
     /// Dry run: records actions, without starting or changing anything.
     pub rehearsal: Option<Box<Rehearsal>>,
-    /// Another URL than the request's own is being resolved ([`crate::pipeline::locate`]).
-    pub locates: bool,
     /// Suppresses error-log lines for refusals, because the request only probes for permitted
     /// content.
     pub quiet: bool,

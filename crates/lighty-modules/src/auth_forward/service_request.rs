@@ -1,6 +1,7 @@
 //! The request to the service: the client's request without its body, and fields that tell of it.
 
 use lighty_core::Exchange;
+use lighty_core::pipeline::locate::is_locating;
 use lighty_core::pipeline::subrequest::ServiceRequest;
 use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::variable_name::is_alias;
@@ -24,7 +25,7 @@ const LEFT_OUT_WHOLE: [&[u8]; 7] =
 /// dot segments or encoded slashes.
 pub(super) fn judged_target(ex: &Exchange) -> Vec<u8> {
     let request = &ex.request;
-    if ex.state.locates {
+    if is_locating(ex) {
         return request.target.clone();
     }
     let mut target = Vec::new();

@@ -12,7 +12,6 @@ use aws_lc_rs::hmac;
 use lighty_core::pipeline::subrequest::ServiceRequest;
 use tokio::sync::Notify;
 
-use super::rule::ForwardRule;
 use super::verdict::{Allowance, ServiceVerdict};
 
 /// Maximum number of entries, kept and in flight.
@@ -75,10 +74,10 @@ impl VerdictCache {
         Self { secret: hmac::Key::new(hmac::HMAC_SHA256, &secret), entries: Mutex::default() }
     }
 
-    /// Returns the key of a request to a service.
+    /// Returns the key of a request to the service of the rule for a prefix.
     pub(super) fn key(
         &self,
-        rule: &ForwardRule,
+        prefix: &str,
         request: &ServiceRequest,
         client: Option<IpAddr>,
     ) -> VerdictKey {
@@ -87,7 +86,7 @@ impl VerdictCache {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         };
-        add(rule.prefix.as_bytes());
+        add(prefix.as_bytes());
         add(request.method.as_str().as_bytes());
         add(&request.target);
         add(&request.authority);
@@ -204,5 +203,130 @@ impl Flight {
         }
         landed.await;
         self.known_landing().unwrap_or(Landing::Abandoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_http::{Fields, Known, Method};
+    use lighty_testkit::matrix::{assert_matrix, table};
+
+    use super::*;
+
+    fn request(target: &str, fields: &[(&str, &str)]) -> ServiceRequest {
+        let mut own = Fields::default();
+        fields.iter().for_each(|(name, value)| own.push(name.as_bytes(), value.as_bytes()));
+        ServiceRequest {
+            method: Method::Get,
+            target: target.into(),
+            authority: b"service".to_vec(),
+            fields: own,
+        }
+    }
+
+    fn allowed(cookies: bool, fresh_ms: Option<u64>) -> ServiceVerdict {
+        let mut allowance = Allowance { fresh_ms, ..Allowance::default() };
+        if cookies {
+            allowance.cookies.push_known(Known::SetCookie, "a=1");
+        }
+        ServiceVerdict::Allowed(Arc::new(allowance))
+    }
+
+    #[test]
+    fn key_covers_all_that_the_service_is_told() {
+        let cache = VerdictCache::new([7; 32]);
+        let client = "192.0.2.1".parse().ok();
+        let of = |fields: &[(&str, &str)]| cache.key("/", &request("/auth", fields), client);
+        let one = of(&[("Cookie", "a"), ("X-B", "c")]);
+        assert_eq!(one, of(&[("cookie", "a"), ("x-b", "c")]));
+        assert_eq!(one, of(&[("Cookie", "a"), ("Traceparent", "00-1-2-01"), ("X-B", "c")]));
+        for other in [
+            of(&[("Cookie", "a")]),
+            of(&[("Cookie", "ax"), ("-B", "c")]),
+            of(&[("Cookie", "a"), ("X-B", "c"), ("X-B", "c")]),
+            of(&[("Cookie", "A"), ("X-B", "c")]),
+            cache.key("/x", &request("/auth", &[("Cookie", "a"), ("X-B", "c")]), client),
+            cache.key("/", &request("/auth2", &[("Cookie", "a"), ("X-B", "c")]), client),
+            cache.key("/", &request("/auth", &[("Cookie", "a"), ("X-B", "c")]), None),
+            VerdictCache::new([8; 32]).key(
+                "/",
+                &request("/auth", &[("Cookie", "a"), ("X-B", "c")]),
+                client,
+            ),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn each_verdict_ends_its_flight() {
+        let mut rows = vec![["verdict", "others", "kept"].map(str::to_owned).to_vec()];
+        for (name, verdict) in [
+            ("allowed", allowed(false, None)),
+            ("allowed for 100 ms", allowed(false, Some(100))),
+            ("allowed for 0 ms", allowed(false, Some(0))),
+            ("allowed with a cookie", allowed(true, None)),
+            ("failed", ServiceVerdict::failed("")),
+        ] {
+            let cache = VerdictCache::new([7; 32]);
+            let LookUp::Begins(pilot) = cache.look_up([1; 32], 0) else { panic!("{name}") };
+            let LookUp::InFlight(flight) = cache.look_up([1; 32], 0) else { panic!("{name}") };
+            pilot.land(&verdict, 0, 1000);
+            let others = match flight.known_landing() {
+                Some(Landing::Shared(_)) => "share it",
+                Some(Landing::Unshared) => "ask",
+                Some(Landing::Abandoned) => "try again",
+                None => "wait",
+            };
+            let is_kept = |now_ms| matches!(cache.look_up([1; 32], now_ms), LookUp::Kept(_));
+            let kept: Vec<_> =
+                [0, 99, 100, 999, 1000].into_iter().filter(|now_ms| is_kept(*now_ms)).collect();
+            rows.push(vec![name.to_owned(), others.to_owned(), format!("{kept:?}")]);
+        }
+        assert_matrix(&table(&rows), ENDS);
+    }
+
+    const ENDS: &str = r#"
+verdict                others    kept
+allowed                share it  [0, 99, 100, 999]
+allowed for 100 ms     share it  [0, 99]
+allowed for 0 ms       ask       []
+allowed with a cookie  ask       []
+failed                 ask       []
+"#;
+
+    #[test]
+    fn dropped_pilot_lets_another_one_begin() {
+        let cache = VerdictCache::new([7; 32]);
+        let LookUp::Begins(pilot) = cache.look_up([1; 32], 0) else { panic!("the first") };
+        let LookUp::InFlight(flight) = cache.look_up([1; 32], 0) else { panic!("in flight") };
+        drop(pilot);
+        assert!(matches!(flight.known_landing(), Some(Landing::Abandoned)));
+        assert!(matches!(cache.look_up([1; 32], 0), LookUp::Begins(_)));
+    }
+
+    #[test]
+    fn number_of_entries_has_a_limit() {
+        let cache = VerdictCache::new([7; 32]);
+        let key = |number: usize| {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&number.to_be_bytes());
+            key
+        };
+        let keep = |number: usize, now_ms: u64| {
+            let LookUp::Begins(pilot) = cache.look_up(key(number), now_ms) else { return };
+            pilot.land(&allowed(false, None), now_ms, 1000);
+        };
+        (0..ENTRIES_MAX).for_each(|number| keep(number, 0));
+        assert_eq!(cache.entries().len(), ENTRIES_MAX);
+        keep(ENTRIES_MAX, 1);
+        assert_eq!(cache.entries().len(), ENTRIES_MAX, "one makes room");
+        keep(ENTRIES_MAX + 1, 5000);
+        assert_eq!(cache.entries().len(), 1, "the old make room");
+        let flights: Vec<_> =
+            (0..ENTRIES_MAX + 5).map(|number| cache.look_up(key(number), 9000)).collect();
+        assert_eq!(cache.entries().len(), ENTRIES_MAX);
+        drop(flights);
+        assert!(cache.entries().len() <= 1, "{}", cache.entries().len());
     }
 }

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 
-use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::lighty;
 use lighty_testkit::matrix::{assert_matrix, table};
 use lighty_testkit::server::Server;
+use lighty_testkit::tls::Authority;
 
 use super::{only, send};
 
@@ -220,6 +221,55 @@ fn service_is_reached_at_a_socket() {
     let seen = only(backend.requests());
     assert_eq!(seen.field("Tailscale-User"), Some("kim@example.org"));
     assert!(!seen.head.contains("root"), "{}", seen.head);
+}
+
+#[test]
+fn certificate_of_the_service_is_verified() {
+    let backend = Backend::answering("page");
+    for (name, keys, status) in [
+        ("trusted", "", 200),
+        ("another address", "\"backend\" => \"SERVICE\", ", 200),
+        ("another name", "\"backend\" => \"SERVICE\", ", 503),
+    ] {
+        let setup = lighty!();
+        let authority = Authority::new(setup.directory());
+        authority.issue("service.pem", &["service.example", "127.0.0.1"]);
+        let tls = authority.server("service.pem");
+        let service = Backend::start_tls(&tls, |peer| peer.respond_to_all(""));
+        let host = match name {
+            "trusted" => service.name(),
+            "another address" => "service.example".to_owned(),
+            _ => "other.example".to_owned(),
+        };
+        let keys = keys.replace("SERVICE", &service.name());
+        let server = setup
+            .in_front_of(&backend.name())
+            .config("proxy-core.tls-ca-file = \"@DIR@/ca.pem\"\nproxy-core.hold-time = 0")
+            .config(&format!(
+                "auth.forward = ( \"/\" => ( {keys} \"url\" => \"https://{host}/auth\" ) )"
+            ))
+            .start();
+        assert_eq!(server.get("/a").status, status, "{name}: {}", server.log());
+    }
+}
+
+#[test]
+fn another_address_serves_while_one_is_dead() {
+    let (backend, service) = (Backend::answering("page"), Backend::answering(""));
+    let dead = Port::reserve();
+    let server = lighty!()
+        .in_front_of(&backend.name())
+        .config(&format!(
+            "auth.forward = ( \"/\" => ( \"backend\" => ( \"{}\", \"{}\" ) ) )",
+            dead.address(),
+            service.name()
+        ))
+        .start();
+    for _ in 0..4 {
+        assert_eq!(server.get("/a").status, 200, "{}", server.log());
+    }
+    assert_eq!(service.requests().len(), 4);
+    assert_eq!(service.requests()[0].field("Host"), Some("localhost"), "the client's");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Forward authentication beside other features.
 
 use lighty_testkit::backend::{Backend, Port, answer};
+use lighty_testkit::dav;
 use lighty_testkit::lighty;
 use lighty_testkit::matrix::{assert_matrix, table};
 use lighty_testkit::server::Server;
@@ -213,6 +214,71 @@ fn conditions_see_the_services_fields_and_no_forged_ones() {
     };
     assert_eq!(tag("/private/a"), "for kim");
     assert!(!tag("/a").starts_with("for"), "{}", tag("/a"));
+}
+
+/// A service that refuses URLs with `secret`.
+fn guard() -> Backend {
+    Backend::replying(|seen| {
+        let is_secret = seen.field("X-Forwarded-Uri").is_some_and(|uri| uri.contains("secret"));
+        answer(if is_secret { "403 Forbidden" } else { "200 OK" }, "Set-Cookie: s=1\r\n", "")
+    })
+}
+
+#[test]
+fn part_of_a_page_needs_a_verdict_of_its_own() {
+    let service = guard();
+    let include = |target: &str| format!("<<!--#include virtual=\"{target}\" -->>");
+    let server = lighty!()
+        .file("page.shtml", include("/secret.txt"))
+        .file("other.shtml", include("/part.txt"))
+        .file("secret.txt", "hidden")
+        .file("part.txt", "shown")
+        .config("ssi.extension = ( \".shtml\" )")
+        .config(&forward(&service, "/"))
+        .start();
+    let page = server.get("/page.shtml");
+    assert_eq!(page.status, 200);
+    assert!(!page.text().contains("hidden"), "{}", page.text());
+    assert!(server.get("/other.shtml").text().contains("<shown>"));
+    let requests = service.requests();
+    let urls: Vec<_> = requests.iter().filter_map(|seen| seen.field("X-Forwarded-Uri")).collect();
+    assert_eq!(urls, ["/page.shtml", "/secret.txt", "/other.shtml", "/part.txt"]);
+}
+
+#[test]
+fn protected_part_makes_a_public_page_private() {
+    let service = guard();
+    let server = lighty!()
+        .file("page.shtml", "<!--#include virtual=\"/private/part.txt\" -->")
+        .file("private/part.txt", "shown")
+        .file("plain.txt", "plain")
+        .config("ssi.extension = ( \".shtml\" )")
+        .config(&forward(&service, "/private/"))
+        .start();
+    let page = server.get("/page.shtml");
+    assert_eq!((page.text(), page.field("Cache-Control")), ("shown", Some("private")));
+    assert_eq!(server.get("/plain.txt").field("Cache-Control"), None);
+}
+
+#[test]
+fn destination_of_a_copy_needs_a_verdict_of_its_own() {
+    let service = guard();
+    let server = lighty!()
+        .file("a.txt", "content")
+        .file("dir/b.txt", "content")
+        .webdav("")
+        .config(&forward(&service, "/"))
+        .start();
+    let copy = |from: &str, to: &str| {
+        let page = dav::request(&server, "COPY", from, &format!("Destination: {to}\r\n"), "");
+        (page.status, page.all("Set-Cookie").count())
+    };
+    assert_eq!(copy("/a.txt", "/secret.txt"), (403, 1), "{}", server.log());
+    assert!(!server.root("secret.txt").exists());
+    assert_eq!(copy("/a.txt", "/copy.txt"), (201, 1));
+    let requests = service.requests();
+    let urls: Vec<_> = requests.iter().filter_map(|seen| seen.field("X-Forwarded-Uri")).collect();
+    assert_eq!(urls, ["/a.txt", "/secret.txt", "/a.txt", "/copy.txt"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! configured files but binds no addresses; the probes behind `-V`; and detection of files written
 //! for another server.
 
+mod attempts;
 mod cors;
 mod foreign;
 mod machine;

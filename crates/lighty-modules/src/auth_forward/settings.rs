@@ -7,6 +7,7 @@ use lighty_config::{
     CompileCtx, Directive, Key, Kind, NeedKind, Pairs, Reject, Spanned, Strings, Value, parse_int,
     parse_map, parse_period, parse_string, parse_strings, parse_switch,
 };
+use lighty_core::settings::rules::has_prefix;
 use lighty_core::settings::services::{ServiceList, ServiceSpec};
 use lighty_core::{Settings, module_settings};
 use lighty_http::fields::is_token;
@@ -57,14 +58,7 @@ impl ForwardRules {
 
     /// The first rule for a path.
     pub(super) fn first(&self, path: &[u8], fold_case: bool) -> Option<&Arc<ForwardRule>> {
-        self.rules.iter().find(|rule| {
-            let prefix = rule.prefix.as_bytes();
-            let start = path.get(..prefix.len());
-            start.is_some_and(|start| match fold_case {
-                true => start.eq_ignore_ascii_case(prefix),
-                false => start == prefix,
-            })
-        })
+        self.rules.iter().find(|rule| has_prefix(path, &rule.prefix, fold_case))
     }
 
     /// Names of the fields that the services of all rules set.
@@ -407,12 +401,14 @@ const NEVER_SET: [&str; 10] = [
     "Set-Cookie",
 ];
 
+const ONLY_OURS: &str = "no service may set that field";
+
 fn check_name(name: &str) -> Result<(), Reject> {
     if !is_token(name.as_bytes()) {
         return Err(Reject::new(format!("has \"{name}\", which is no name of a field")));
     }
     if NEVER_SET.iter().any(|never| is_alias(never.as_bytes(), name.as_bytes())) {
-        return Err(Reject::new(format!("has \"{name}\", which no one but lighty may set")));
+        return Err(Reject::new(format!("has \"{name}\": {ONLY_OURS}")));
     }
     Ok(())
 }
@@ -433,7 +429,13 @@ fn parse_identity(name: &str) -> Result<IdentityName, Reject> {
         return Err(Reject::new(format!("has \"{name}\": `*` stands at the end only")));
     }
     check_name(text)?;
-    Ok(IdentityName { text: text.as_bytes().into(), is_beginning })
+    let identity = IdentityName { text: text.as_bytes().into(), is_beginning };
+    match NEVER_SET.iter().find(|never| identity.matches(never.as_bytes())) {
+        Some(never) => {
+            Err(Reject::new(format!("has \"{name}\", which names {never}, too: {ONLY_OURS}")))
+        }
+        None => Ok(identity),
+    }
 }
 
 fn parse_names(value: &Value) -> Result<Strings, Reject> {

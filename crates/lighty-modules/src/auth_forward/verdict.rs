@@ -31,6 +31,8 @@ pub(super) struct Allowance {
     pub(super) cookies: Fields,
     /// The user's name.
     pub(super) user: Option<Vec<u8>>,
+    /// The service has begun or renewed a session: the permission is for one client only.
+    pub(super) sets_cookies: bool,
     /// Milliseconds for which the service lets it be kept; `None`: it does not say.
     pub(super) fresh_ms: Option<u64>,
 }
@@ -100,8 +102,11 @@ fn allowed(rule: &ForwardRule, fields: &Fields) -> ServiceVerdict {
     for (known, name, value) in fields.iter_known() {
         if rule.identity.iter().any(|identity| identity.matches(name)) {
             allowance.fields.push_looked_up(known, name, value);
-        } else if rule.passes_cookies && known == Some(Known::SetCookie) {
-            allowance.cookies.push_known(Known::SetCookie, value);
+        } else if known == Some(Known::SetCookie) {
+            allowance.sets_cookies = true;
+            if rule.passes_cookies {
+                allowance.cookies.push_known(Known::SetCookie, value);
+            }
         }
     }
     if let Some(user_field) = &rule.user_field {

@@ -154,8 +154,7 @@ impl Pilot<'_> {
     pub(super) fn land(mut self, verdict: &ServiceVerdict, now_ms: u64, keep_ms: u64) {
         let Some(flight) = self.flight.take() else { return };
         let shared = match verdict {
-            // A new session cookie is for one client only.
-            ServiceVerdict::Allowed(allowance) if allowance.cookies.is_empty() => {
+            ServiceVerdict::Allowed(allowance) if !allowance.sets_cookies => {
                 let fresh_ms = keep_ms.min(allowance.fresh_ms.unwrap_or(keep_ms));
                 (fresh_ms > 0).then(|| (Arc::clone(allowance), now_ms.saturating_add(fresh_ms)))
             }
@@ -208,7 +207,7 @@ impl Flight {
 
 #[cfg(test)]
 mod tests {
-    use lighty_http::{Fields, Known, Method};
+    use lighty_http::{Fields, Method};
     use lighty_testkit::matrix::{assert_matrix, table};
 
     use super::*;
@@ -224,11 +223,8 @@ mod tests {
         }
     }
 
-    fn allowed(cookies: bool, fresh_ms: Option<u64>) -> ServiceVerdict {
-        let mut allowance = Allowance { fresh_ms, ..Allowance::default() };
-        if cookies {
-            allowance.cookies.push_known(Known::SetCookie, "a=1");
-        }
+    fn allowed(sets_cookies: bool, fresh_ms: Option<u64>) -> ServiceVerdict {
+        let allowance = Allowance { fresh_ms, sets_cookies, ..Allowance::default() };
         ServiceVerdict::Allowed(Arc::new(allowance))
     }
 

@@ -103,10 +103,13 @@ fn refusals_and_new_sessions_are_not_kept() {
         ("", "500 No"),
     ] {
         let service = Backend::replying(move |_| answer(status, fields, ""));
-        let server = guarded(lighty!(), &service, &backend, KEYS);
-        for nth in 1..=3 {
-            assert_ne!(server.get("/a").status, 0);
-            assert_eq!(service.requests().len(), nth, "{status} {fields}");
+        for keys in [KEYS, "\"cache\" => 60, \"set-cookie\" => \"disable\""] {
+            let before = service.requests().len();
+            let server = guarded(lighty!(), &service, &backend, keys);
+            for nth in 1..=3 {
+                assert_ne!(server.get("/a").status, 0);
+                assert_eq!(service.requests().len() - before, nth, "{status} {fields} {keys}");
+            }
         }
     }
 }

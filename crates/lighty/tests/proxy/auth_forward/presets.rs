@@ -294,6 +294,8 @@ fn wrong_values_are_refused_with_their_place() {
         "\"url\" => \"http://a/\", \"response-headers\" => ( \"Host\" )",
         "\"url\" => \"http://a/\", \"response-headers\" => ( \"Content_Length\" )",
         "\"url\" => \"http://a/\", \"response-headers\" => ( \"X*\" )",
+        "\"url\" => \"http://a/\", \"response-headers\" => ( \"Content-*\" )",
+        "\"url\" => \"http://a/\", \"response-headers\" => ( \"set_c*\" )",
         "\"url\" => \"http://a/\", \"response-headers\" => ( \"a b\" )",
         "\"url\" => \"http://a/\", \"user-header\" => \"Remote-User\"",
         "\"url\" => \"http://a/\", \"sign-in\" => \"login\"",
@@ -339,9 +341,11 @@ value                                       message
 "max-response" => 1023                      "max-response" must be from 1K to 1M [value]
 "max-response" => "2M"                      "max-response" must be from 1K to 1M [value]
 "cache" => 61                               "cache" must be from 0 to 60 [value]
-"response-headers" => ( "Host" )            "response-headers" has "Host", which no one but lighty may set [value]
-"response-headers" => ( "Content_Length" )  "response-headers" has "Content_Length", which no one but lighty may set [value]
+"response-headers" => ( "Host" )            "response-headers" has "Host": no service may set that field [value]
+"response-headers" => ( "Content_Length" )  "response-headers" has "Content_Length": no service may set that field [value]
 "response-headers" => ( "X*" )              "response-headers" has "X*": at least three letters stand before `*` [value]
+"response-headers" => ( "Content-*" )       "response-headers" has "Content-*", which names Content-Length, too: no service may set that field [value]
+"response-headers" => ( "set_c*" )          "response-headers" has "set_c*", which names Set-Cookie, too: no service may set that field [value]
 "response-headers" => ( "a b" )             "response-headers" has "a b", which is no name of a field [value]
 "user-header" => "Remote-User"              has "user-header" => "Remote-User", which is not among its "response-headers" [value]
 "sign-in" => "login"                        has "sign-in" => "login", which is no page [value]

@@ -16,6 +16,7 @@ mod spelling;
 mod verdict;
 mod verdict_cache;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use lighty_config::Directive;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Hooks, Module, Step, Traits};
+use lighty_core::pipeline::authorize_again;
 use lighty_core::pipeline::locate::is_locating;
 use lighty_core::pipeline::subrequest::{self, ServiceRequest};
 use lighty_core::{Body, Exchange, Extension, Fault, FaultReport, Settings, extension_slot};
@@ -47,10 +49,27 @@ struct Passage {
     cleaned_for: Option<Arc<ForwardRules>>,
     /// Names of the fields that verdicts have set.
     set: Vec<Vec<u8>>,
-    /// The rules that permit the request, each for a URL.
-    permits: Vec<(Arc<ForwardRule>, Vec<u8>)>,
-    /// A service gave no verdict: the page of the error must not be had without one either.
+    /// The rules that permit the request.
+    permits: Vec<Permit>,
+    /// The permit for another URL that the request names. There may be many, one after the other.
+    located: Option<Permit>,
+    /// The status of a refusal. The page of an error must not be had around it.
+    refused: Option<Status>,
+    /// A service gave no verdict.
     has_failed: bool,
+}
+
+/// A rule's permission for a URL.
+struct Permit {
+    rule: Arc<ForwardRule>,
+    target: Vec<u8>,
+}
+
+impl Passage {
+    fn permits(&self, rule: &Arc<ForwardRule>, target: &[u8]) -> bool {
+        let mut all = self.permits.iter().chain(&self.located);
+        all.any(|permit| Arc::ptr_eq(&permit.rule, rule) && permit.target == target)
+    }
 }
 
 impl Extension for Passage {
@@ -125,16 +144,24 @@ fn check(ex: &mut Exchange) -> Step<'_> {
     }
     let rule = Arc::clone(rule);
     let target = service_request::judged_target(ex);
-    let is_known =
-        |(known, url): &(Arc<ForwardRule>, Vec<u8>)| Arc::ptr_eq(known, &rule) && *url == target;
-    if ex.ext::<Passage>().is_some_and(|passage| passage.permits.iter().any(is_known)) {
+    if ex.ext::<Passage>().is_some_and(|passage| passage.permits(&rule, &target)) {
         return Step::Next;
     }
     if ex.rehearse_step(|| rule.describe()) {
-        ex.ext_mut::<Passage>().permits.push((rule, target));
+        permit(ex, rule, target);
         return Step::Next;
     }
     Step::Wait(Box::pin(judge(ex, rules, rule, target)))
+}
+
+fn permit(ex: &mut Exchange, rule: Arc<ForwardRule>, target: Vec<u8>) {
+    let locates = is_locating(ex);
+    let passage = ex.ext_mut::<Passage>();
+    let permit = Permit { rule, target };
+    match locates {
+        true => passage.located = Some(permit),
+        false => passage.permits.push(permit),
+    }
 }
 
 /// Asks the service, and acts on its verdict.
@@ -144,8 +171,13 @@ async fn judge(
     rule: Arc<ForwardRule>,
     target: Vec<u8>,
 ) -> Step<'static> {
-    if ex.ext::<Passage>().is_some_and(|passage| passage.has_failed) {
+    let passage = ex.ext_mut::<Passage>();
+    if passage.has_failed {
         ex.fail_hushed(&Fault::AuthService.into());
+        return Step::Answered;
+    }
+    if let (Some(refused), Some(_)) = (passage.refused, ex.state.error_status) {
+        ex.fail_status(refused);
         return Step::Answered;
     }
     let request = service_request::build(ex, &rule, &target);
@@ -162,7 +194,8 @@ async fn judge(
     match verdict {
         ServiceVerdict::Allowed(allowance) => {
             counters.auth_forward_allowed.add(1);
-            allow(ex, rule, target, &allowance)
+            allow(ex, rule, target, &allowance);
+            proceed(ex).await
         }
         ServiceVerdict::Denied(denial) => {
             counters.auth_forward_denied.add(1);
@@ -240,17 +273,15 @@ async fn ask_now(ex: &Exchange, rule: &ForwardRule, request: ServiceRequest) -> 
 }
 
 /// Lets the request pass, with the fields of the verdict.
-fn allow(
-    ex: &mut Exchange,
-    rule: Arc<ForwardRule>,
-    target: Vec<u8>,
-    allowance: &Allowance,
-) -> Step<'static> {
+fn allow(ex: &mut Exchange, rule: Arc<ForwardRule>, target: Vec<u8>, allowance: &Allowance) {
     remove_identity(&mut ex.request.fields, &rule.identity);
     ex.request.fields.append(&allowance.fields);
     for (name, _) in allowance.fields.iter() {
         ex.pass_own_field(name);
-        ex.ext_mut::<Passage>().set.push(name.to_vec());
+        let set = &mut ex.ext_mut::<Passage>().set;
+        if !set.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            set.push(name.to_vec());
+        }
     }
     if let Some(user) = &allowance.user {
         ex.request.remote_user.clone_from(user);
@@ -264,10 +295,18 @@ fn allow(
     if !locates {
         identity.add_cookies(&allowance.cookies);
     }
-    ex.ext_mut::<Passage>().permits.push((rule, target));
-    // Conditions on the fields can be decided now.
+    permit(ex, rule, target);
+}
+
+/// Goes on under the settings that the fields of the verdict select. Modules that decide about
+/// access may have decided under others.
+async fn proceed(ex: &mut Exchange) -> Step<'static> {
+    let before = Rc::clone(&ex.settings);
     ex.resolve_settings();
-    Step::Next
+    if Rc::ptr_eq(&before, &ex.settings) || authorize_again(ex).await {
+        return Step::Next;
+    }
+    Step::Answered
 }
 
 /// Passes a refusal on.
@@ -277,6 +316,7 @@ fn deny(ex: &mut Exchange, rule: &ForwardRule, target: &[u8], denial: Denial) ->
     if rule.passes_cookies && !is_locating(ex) {
         ex.ext_mut::<VerifiedIdentity>().add_cookies(&fields);
     }
+    ex.ext_mut::<Passage>().refused = Some(status);
     end_upgrade(ex);
     if status == Status::UNAUTHORIZED
         && let Some(location) = rule.sign_in.as_ref().and_then(|page| page.location(ex, target))

@@ -29,7 +29,10 @@ pub(super) struct ForwardRule {
     pub(super) request_fields: Strings,
     /// Further fields for the service.
     pub(super) set_fields: Pairs,
+    /// The fields of a permission that the request gets.
     pub(super) identity: Vec<IdentityName>,
+    /// The fields that the preset's service could send. A client must not send them either.
+    pub(super) identity_of_preset: Vec<IdentityName>,
     pub(super) user_field: Option<Arc<str>>,
     pub(super) passes_cookies: bool,
     pub(super) sign_in: Option<SignIn>,

@@ -61,9 +61,9 @@ impl ForwardRules {
         self.rules.iter().find(|rule| has_prefix(path, &rule.prefix, fold_case))
     }
 
-    /// Names of the fields that the services of all rules set.
+    /// Names of the fields that the services of all rules set, or could set.
     pub(super) fn identity(&self) -> impl Iterator<Item = &IdentityName> {
-        self.rules.iter().flat_map(|rule| &rule.identity)
+        self.rules.iter().flat_map(|rule| rule.identity.iter().chain(&rule.identity_of_preset))
     }
 
     /// The kept permissions.
@@ -240,12 +240,7 @@ fn take(draft: &mut RuleDraft, key: &Key, value: &Value, ctx: &CompileCtx) -> Re
         "request-headers" => draft.request_fields = Some(parse_names(value)?),
         "set-headers" => draft.set_fields = parse_set_fields(value)?,
         "response-headers" => {
-            draft.identity =
-                Some(parse_strings(value)?.iter().map(|n| parse_identity(n)).collect::<Result<
-                    Vec<_>,
-                    Reject,
-                >>(
-                )?);
+            draft.identity = Some(parse_identities(parse_strings(value)?.iter().map(|n| &**n))?);
         }
         "user-header" => draft.user_field = Some(one_name(value)?),
         "set-cookie" => draft.passes_cookies = parse_switch(value, ctx)?,
@@ -279,22 +274,9 @@ impl RuleDraft {
                 false => Reject::new("needs \"url\" or \"backend\"").help(FORM),
             });
         }
-        let identity = match self.identity {
-            Some(identity) => identity,
-            None => preset.identity.iter().map(|n| parse_identity(n)).collect::<Result<_, _>>()?,
-        };
-        let from_preset = || (!preset.user.is_empty()).then(|| preset.user.into());
-        let user_field = self.user_field.or_else(from_preset);
-        // A client could otherwise choose the name that programs see.
-        if let Some(user) = &user_field
-            && !identity.iter().any(|identity| identity.matches(user.as_bytes()))
-        {
-            let text = format!(
-                "has \"user-header\" => \"{user}\", which is not among its \
-                                \"response-headers\""
-            );
-            return Err(Reject::new(text));
-        }
+        let of_preset = parse_identities(preset.identity.iter().copied())?;
+        let identity = self.identity.unwrap_or_else(|| of_preset.clone());
+        let user_field = user_field(self.user_field, preset, &identity)?;
         let sign_in = self.sign_in.as_deref().unwrap_or(preset.sign_in);
         let sign_in = match sign_in {
             "" => None,
@@ -319,6 +301,7 @@ impl RuleDraft {
             request_fields: self.request_fields.unwrap_or_else(preset_fields),
             set_fields: self.set_fields,
             identity,
+            identity_of_preset: of_preset,
             user_field,
             passes_cookies: self.passes_cookies,
             sign_in,
@@ -353,6 +336,23 @@ impl RuleDraft {
             server_name: host.filter(|_| is_https && !self.backends.is_empty()).map(Arc::from),
             timeout_ms: self.timeout_ms,
         }))
+    }
+}
+
+/// Returns the field with the user's name. A client could choose the name that programs see if it
+/// were none of the fields that are removed.
+fn user_field(
+    own: Option<Arc<str>>,
+    preset: &Preset,
+    identity: &[IdentityName],
+) -> Result<Option<Arc<str>>, Reject> {
+    let is_removed = |name: &str| identity.iter().any(|one| one.matches(name.as_bytes()));
+    match own {
+        Some(own) if is_removed(&own) => Ok(Some(own)),
+        Some(own) => Err(Reject::new(format!(
+            "has \"user-header\" => \"{own}\", which is not among its \"response-headers\""
+        ))),
+        None => Ok(Some(preset.user).filter(|user| is_removed(user)).map(Arc::from)),
     }
 }
 
@@ -411,6 +411,10 @@ fn check_name(name: &str) -> Result<(), Reject> {
         return Err(Reject::new(format!("has \"{name}\": {ONLY_OURS}")));
     }
     Ok(())
+}
+
+fn parse_identities<'n>(names: impl Iterator<Item = &'n str>) -> Result<Vec<IdentityName>, Reject> {
+    names.map(parse_identity).collect()
 }
 
 /// Reads a name of a field, or the beginning of several before `*`.

@@ -216,6 +216,37 @@ fn conditions_see_the_services_fields_and_no_forged_ones() {
     assert!(!tag("/a").starts_with("for"), "{}", tag("/a"));
 }
 
+#[test]
+fn access_rules_for_groups_hold_after_the_verdict() {
+    let service = Backend::replying(|seen| {
+        let groups = seen.field("Cookie").unwrap_or("none").to_owned();
+        answer("200 OK", &format!("Remote-Groups: {groups}\r\n"), "")
+    });
+    let backend = Backend::answering("app");
+    let server = lighty!()
+        .file("admin/a", "page")
+        .config(&format!(
+            "auth.forward = ( \"/\" => ( \"url\" => \"http://{}\", \"preset\" => \"authelia\" ) )
+             $REQUEST_HEADER[\"Remote-Groups\"] =~ \"(^|,)guests(,|$)\" {{
+                 $HTTP[\"url\"] =^ \"/admin/\" {{ url.access-deny = ( \"\" ) }}
+             }}
+             $HTTP[\"url\"] =^ \"/admin/app\" {{
+                 proxy-core.protocol = \"http\"
+                 proxy-core.backends = ( \"{}\" )
+             }}",
+            service.name(),
+            backend.name()
+        ))
+        .start();
+    for (groups, status) in [("staff,xguests", 200), ("guests", 403), ("staff,guests", 403)] {
+        for target in ["/admin/a", "/admin/app"] {
+            let lines = format!("Cookie: {groups}\r\nRemote-Groups: staff\r\n");
+            assert_eq!(server.get_with(target, &lines).status, status, "{groups} {target}");
+        }
+    }
+    assert_eq!(backend.requests().len(), 1);
+}
+
 /// A service that refuses URLs with `secret`.
 fn guard() -> Backend {
     Backend::replying(|seen| {
@@ -331,6 +362,14 @@ fn own_pages_take_the_place_of_refusals_where_they_are_intercepted() {
     assert_eq!((page.status, page.text()), (403, "our words"));
     assert_eq!(page.all("Set-Cookie").count(), 2, "the state of a sign-in stays");
     assert_eq!(page.field("Cache-Control"), Some("no-store"));
+    // The URL of a page of errors is guarded as well: its text is not sent.
+    let handled = "server.error-handler = \"/403.html\"\nserver.error-intercept = \"enable\"";
+    let server = setup().file("403.html", "guarded").config(handled).start();
+    let before = service.requests().len();
+    let page = server.get_with("/a", "Cookie: verdict=403\r\n");
+    assert_eq!(page.status, 403);
+    assert!(!page.text().contains("guarded"), "{}", page.text());
+    assert_eq!((service.requests().len() - before, page.all("Set-Cookie").count()), (1, 2));
 }
 
 #[test]

@@ -224,6 +224,20 @@ fn service_is_reached_at_a_socket() {
 }
 
 #[test]
+fn fields_of_a_preset_are_removed_though_others_are_listed() {
+    let backend = Backend::answering("page");
+    let service =
+        Backend::replying(|_| answer("200 OK", "Remote-User: kim\r\nRemote-Groups: a\r\n", ""));
+    let keys = "\"preset\" => \"authelia\", \"response-headers\" => ( \"Remote-Groups\" )";
+    let server = with_preset(&service, &backend, "", keys);
+    let lines = "Remote-User: root\r\nRemote_Groups: root\r\nREMOTE-EMAIL: root\r\n";
+    assert_eq!(server.get_with("/a", lines).status, 200);
+    let seen = only(backend.requests());
+    assert_eq!((seen.field("Remote-User"), seen.field("Remote-Groups")), (None, Some("a")));
+    assert!(!seen.head.contains("root"), "{}", seen.head);
+}
+
+#[test]
 fn certificate_of_the_service_is_verified() {
     let backend = Backend::answering("page");
     for (name, keys, status) in [

@@ -20,6 +20,9 @@ use super::rule::{FailureThrottle, ForwardRule};
 use super::sign_in::SignIn;
 use super::verdict_cache::VerdictCache;
 
+/// Time for a verdict, in milliseconds.
+const DEFAULT_TIMEOUT_MS: u64 = 5000;
+
 /// Limits of the time for a verdict, in milliseconds.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 
@@ -166,7 +169,7 @@ impl Default for RuleDraft {
             user_field: None,
             passes_cookies: true,
             sign_in: None,
-            timeout_ms: 5000,
+            timeout_ms: DEFAULT_TIMEOUT_MS,
             body_bytes_max: 64 * 1024,
             cache_ms: 0,
             is_exempt: false,
@@ -311,6 +314,22 @@ impl RuleDraft {
         })
     }
 
+    /// The service's name in logs and figures. Services that differ have different names.
+    fn service_name(&self, addresses: &str) -> String {
+        let mut name = match &self.url {
+            Some(url) if url.is_https => format!("auth.forward https://{}", url.authority),
+            Some(url) => format!("auth.forward http://{}", url.authority),
+            None => format!("auth.forward {addresses}"),
+        };
+        if self.url.is_some() && !self.backends.is_empty() {
+            name.push_str(&format!(" at {addresses}"));
+        }
+        if self.timeout_ms != DEFAULT_TIMEOUT_MS {
+            name.push_str(&format!(" within {} ms", self.timeout_ms));
+        }
+        name
+    }
+
     fn service(&self) -> Option<Arc<ServiceSpec>> {
         if self.is_exempt {
             return None;
@@ -321,14 +340,7 @@ impl RuleDraft {
             [] => self.url.iter().map(|url| Arc::clone(&url.authority)).collect(),
             backends => backends.to_vec(),
         };
-        let name = match &self.url {
-            Some(url) => format!(
-                "auth.forward {}://{}",
-                if is_https { "https" } else { "http" },
-                url.authority
-            ),
-            None => format!("auth.forward {}", addresses.join(" ")),
-        };
+        let name = self.service_name(&addresses.join(" "));
         let host = self.url.as_ref().map(|url| host_of(&url.authority));
         Some(Arc::new(ServiceSpec {
             name: name.into(),

@@ -432,6 +432,38 @@ s-maxage=5         s-maxage=5           s-maxage=5
 ";
 
 #[test]
+fn services_have_figures_of_their_own() {
+    let service = service();
+    let url = service.name();
+    let server = lighty!()
+        .file("a/x", "page")
+        .config("status.metrics-url = \"/metrics\"")
+        .config(&format!(
+            "auth.forward = ( \"/a\" => ( \"url\" => \"http://{url}/one\" ),
+             \"/b\" => ( \"url\" => \"http://{url}/two\" ),
+             \"/c\" => ( \"url\" => \"http://{url}/\", \"timeout\" => 3 ),
+             \"/d\" => ( \"url\" => \"http://name.example/\", \"backend\" => \"{url}\" ) )"
+        ))
+        .start();
+    assert_eq!(server.get_with("/a/x", ALLOW).status, 200);
+    assert_eq!(server.get("/b/x").status, 401);
+    let page = server.get("/metrics");
+    let of = |upstream: &str| {
+        let series = format!("lighty_upstream_requests_total{{upstream=\"{upstream}\"}} ");
+        let values: Vec<_> =
+            page.text().lines().filter_map(|line| line.strip_prefix(&*series)).collect();
+        values.join(" ")
+    };
+    assert_eq!(of(&format!("auth.forward http://{url}")), "2", "{}", page.text());
+    assert_eq!(of(&format!("auth.forward http://{url} within 3000 ms")), "0");
+    assert_eq!(of(&format!("auth.forward http://name.example at {url}")), "0");
+    for (name, value) in [("allowed", "1"), ("denied", "1"), ("failed", "0"), ("cached", "0")] {
+        let line = format!("lighty_auth_forward_{name}_requests_total {value}\n");
+        assert!(page.text().contains(&line), "{line}{}", page.text());
+    }
+}
+
+#[test]
 fn check_and_explanation_know_the_service() {
     let setup = lighty!()
         .file("private/a", "page")

@@ -2,12 +2,14 @@
 //! configured files but binds no addresses; the probes behind `-V`; and detection of files written
 //! for another server.
 
+mod attempts;
 mod cors;
 mod foreign;
 mod machine;
 mod modules;
 mod names;
 mod needed;
+mod services;
 
 use std::io;
 use std::path::Path;
@@ -107,6 +109,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     needed::look_closely(&mut check, chroot);
     machine::look(&mut check, chroot);
     names::look(&mut check);
+    services::look(&mut check, chroot);
     check.problems
 }
 

@@ -83,8 +83,8 @@ impl Field {
         FIELDS.iter().map(|(object, name, _)| (*object, *name))
     }
 
-    /// The name of a field that shares its slot with others, and the number of that slot among
-    /// those.
+    /// The name of a field that shares its slot with others, and the number of that slot among the
+    /// shared ones.
     pub(crate) fn in_shared_slot(&self) -> Option<(usize, &str)> {
         match self {
             Field::RequestHeader(name) => Some((0, name)),

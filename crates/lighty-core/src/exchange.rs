@@ -18,6 +18,7 @@ pub mod trace_context;
 pub mod tunnel;
 pub mod upstream_trace;
 pub mod variables;
+pub mod verified_identity;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -405,6 +406,14 @@ impl Exchange {
         let Some(rehearsal) = &self.state.rehearsal else { return false };
         rehearsal.act(act(self));
         self.response.answered = true;
+        true
+    }
+
+    /// In a rehearsal, records a step. Returns false outside a rehearsal.
+    #[inline]
+    pub fn rehearse_step(&self, step: impl FnOnce() -> String) -> bool {
+        let Some(rehearsal) = &self.state.rehearsal else { return false };
+        rehearsal.step(step());
         true
     }
 

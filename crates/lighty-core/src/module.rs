@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::exchange::Exchange;
 use crate::exchange::file_part::FilePart;
 use crate::pipeline::phase::{FastPath, ModuleSet, ORDER, Parts, Phase, PhaseSet, in_order};
 use crate::settings::Settings;
+use crate::settings::services::ServiceSpec;
 use lighty_config::{Config, Directive};
 
 pub use crate::pipeline::phase::Hooks;
@@ -206,6 +208,9 @@ pub trait Module {
 pub trait Backends {
     /// Sends a request to the backend at an address: `host:port`, or `unix:/path`.
     fn send<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Step<'a>;
+
+    /// Sends a request to a service of the settings. Its body is not sent.
+    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<ServiceSpec>) -> Step<'a>;
 }
 
 /// Calls a module's hook of one phase.

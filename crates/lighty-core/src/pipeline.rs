@@ -35,6 +35,7 @@ use crate::exchange::file_part::FilePart;
 use crate::exchange::request_state::{KeptSettings, TakenBy};
 use crate::exchange::response::Maker;
 use crate::exchange::stage::Stage;
+use crate::exchange::verified_identity::add_consequences;
 use crate::fault::Fault;
 use crate::log::trace;
 use crate::module::{Among, FileFate, HOOKS, Module, ModuleList, Step};
@@ -120,14 +121,15 @@ fn call_head_hooks(ex: &mut Exchange) -> Attempt {
     if is_filtered(ex) {
         return Attempt::Head;
     }
-    drop_disallowed(ex);
+    conclude_head(ex);
     Attempt::Done
 }
 
-/// Drops parts that the status does not allow: the content metadata of a 304 (RFC 9110 section
-/// 15.4.5), which modules need while they decide about the response, and the content of a 205
-/// (section 15.3.6).
-fn drop_disallowed(ex: &mut Exchange) {
+/// Adds the consequences of a verified identity, and drops parts that the status does not allow:
+/// the content metadata of a 304 (RFC 9110 section 15.4.5), which modules need while they decide
+/// about the response, and the content of a 205 (section 15.3.6).
+fn conclude_head(ex: &mut Exchange) {
+    add_consequences(ex);
     let response = &mut ex.response;
     match response.status {
         Status::NOT_MODIFIED => {

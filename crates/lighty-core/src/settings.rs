@@ -10,6 +10,7 @@ pub mod limits;
 pub mod places;
 pub mod route_name;
 pub mod rules;
+pub mod services;
 pub mod tls;
 pub mod tunnel_reload;
 

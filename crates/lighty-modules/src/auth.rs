@@ -32,6 +32,7 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_config::Directive;
 use lighty_core::exchange::span::Span;
+use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
 use lighty_http::{Known, Status, Version, base64};
@@ -300,6 +301,7 @@ impl Auth {
         if is_vouched_for(ex, own, &rule) {
             let name = ex.request.remote_user.clone();
             if matches!(self.admits(ex, own, &rule, &name).await, Ok(true)) {
+                ex.ext_mut::<VerifiedIdentity>().verify();
                 return Step::Next;
             }
         }
@@ -592,6 +594,7 @@ fn grant(ex: &mut Exchange, rule: &Rule, name: &[u8], scheme: &'static str) -> S
     if ex.settings.module::<AuthSettings>().debug {
         ex.log(Level::Notice, &format!("auth.debug: user {} by {scheme}", shown(name)));
     }
+    ex.ext_mut::<VerifiedIdentity>().verify();
     ex.request.remote_user.clear();
     ex.request.remote_user.extend_from_slice(name);
     ex.request.auth_realm = Some(Arc::clone(&rule.realm));

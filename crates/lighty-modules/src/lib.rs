@@ -12,6 +12,7 @@ pub mod accesslog;
 pub mod acme;
 pub mod alias;
 pub mod auth;
+pub mod auth_forward;
 pub mod cgi;
 pub mod chunked;
 pub mod cors;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lighty_config::{Directive, Reject};
 use lighty_core::module::{Acts, Backends, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
+use lighty_core::settings::services::ServiceSpec;
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 use lighty_http::{Known, Method};
 
@@ -64,6 +65,8 @@ pub struct ProxyCore {
     naming: Arc<Naming>,
     /// Routes to addresses that other modules named.
     named: RefCell<HashMap<Box<str>, Arc<Route>>>,
+    /// Routes to services. The settings of the generation bound their number.
+    services: RefCell<Vec<(Arc<ServiceSpec>, Arc<Route>)>>,
 }
 
 /// Limit on cached routes to addresses that other modules name. Scripts may derive them from
@@ -73,8 +76,41 @@ const NAMED_MAX: usize = 256;
 impl ProxyCore {
     /// Creates the module of a generation that names these upstreams.
     pub fn new(worker: &Rc<WorkerProxy>, naming: &Arc<Naming>) -> Self {
-        let named = RefCell::default();
-        Self { worker: Rc::clone(worker), naming: Arc::clone(naming), named }
+        Self {
+            worker: Rc::clone(worker),
+            naming: Arc::clone(naming),
+            named: RefCell::default(),
+            services: RefCell::default(),
+        }
+    }
+
+    /// Returns the route to a service.
+    fn route_to_service(
+        &self,
+        global: &Settings,
+        service: &Arc<ServiceSpec>,
+    ) -> Result<Arc<Route>, Reject> {
+        let mut services = self.services.borrow_mut();
+        if let Some((_, route)) = services.iter().find(|(known, _)| Arc::ptr_eq(known, service)) {
+            return Ok(Arc::clone(route));
+        }
+        let route = ProxySettings::route_to_service(global, service)?;
+        services.push((Arc::clone(service), Arc::clone(&route)));
+        Ok(route)
+    }
+
+    /// Serves a request by a route that no directive has chosen.
+    fn serve_by<'a>(&self, ex: &'a mut Exchange, route: Result<Arc<Route>, Reject>) -> Step<'a> {
+        let route = match route {
+            Ok(route) => route,
+            Err(reject) => {
+                ex.fail_saying(Fault::Internal, &reject.message);
+                return Step::Answered;
+            }
+        };
+        let local = Rc::clone(self.worker.local(&ex.machine));
+        let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
+        Step::Wait(Box::pin(serve(ex, upstreams, route)))
     }
 
     /// Returns the route to an address that another module names.
@@ -173,16 +209,13 @@ impl Module for ProxyCore {
 
 impl Backends for ProxyCore {
     fn send<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Step<'a> {
-        let route = match self.route_to(&ex.settings, address) {
-            Ok(route) => route,
-            Err(reject) => {
-                ex.fail_saying(Fault::Internal, &reject.message);
-                return Step::Answered;
-            }
-        };
-        let local = Rc::clone(self.worker.local(&ex.machine));
-        let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
-        Step::Wait(Box::pin(serve(ex, upstreams, route)))
+        let route = self.route_to(&ex.settings, address);
+        self.serve_by(ex, route)
+    }
+
+    fn ask<'a>(&'a self, ex: &'a mut Exchange, service: &Arc<ServiceSpec>) -> Step<'a> {
+        let route = self.route_to_service(&ex.generation.global, service);
+        self.serve_by(ex, route)
     }
 }
 

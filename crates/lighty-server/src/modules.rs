@@ -27,6 +27,7 @@ use lighty_modules::{
     access::Access,
     alias::Alias,
     auth::{Auth, CredentialCache},
+    auth_forward::AuthForward,
     cgi::Cgi,
     chunked::Chunked,
     cors::Cors,
@@ -129,6 +130,8 @@ modules! {
     "mod_cors", Cors, Set, |_| Cors;
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
+    // Before passwords: a service may name the user for rules about users.
+    "mod_auth_forward", AuthForward, Set, |_| AuthForward;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
     "mod_trigger_b4_dl", TriggerB4Dl, Set, |with| TriggerB4Dl::new(with.state());
     // After authentication.

@@ -77,7 +77,7 @@ pub(crate) enum SuccessionStep {
         #[serde(default)]
         takes_departure: bool,
     },
-    /// A [`Departure`](departure::Departure), whose members are read one by one.
+    /// A [`Departure`](departure::Departure). Its members are read one by one.
     Departure(serde_json::Value),
     /// Accept from now on.
     Go,

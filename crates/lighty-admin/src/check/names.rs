@@ -3,21 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use lighty_config::{Span, Spanned, Value};
-use lighty_io::clock::deadline::Deadline;
 
 use super::Check;
+use super::attempts::{self, FailedAttempt, PATIENCE};
 use super::machine::{SERVERS, items};
-
-/// Limit on the names looked up. Each takes a thread, because the system's resolver cannot be
-/// interrupted.
-const NAMES_MAX: usize = 32;
-
-/// Time limit for all lookups together: `-tt` runs before a service starts.
-const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Looks all names up at the same time and warns of names without an address.
 pub(super) fn look(check: &mut Check<'_>) {
@@ -29,30 +20,21 @@ pub(super) fn look(check: &mut Check<'_>) {
     for value in config.assigned("proxy-core.backends") {
         backends(value, &mut names);
     }
-    let (sender, results) = mpsc::channel();
-    let mut waiting = BTreeMap::new();
-    for (name, span) in names.into_iter().take(NAMES_MAX) {
-        let (sender, name_of_thread) = (sender.clone(), name.clone());
-        let lookup = move || {
-            let found = (name_of_thread.as_str(), 0).to_socket_addrs();
-            let error = found.err().map(|error| error.to_string());
-            let _ = sender.send((name_of_thread, error));
-        };
-        if std::thread::Builder::new().spawn(lookup).is_ok() {
-            waiting.insert(name, span);
-        }
-    }
-    let deadline = Deadline::after(PATIENCE);
-    while !waiting.is_empty() {
-        let Ok((name, error)) = results.recv_timeout(deadline.left()) else { break };
-        let span = waiting.remove(&name);
-        if let (Some(span), Some(error)) = (span, error) {
-            check.warn(span, format!("the backend's host {name} does not resolve: {error}"));
-        }
-    }
-    for (name, span) in waiting {
-        let text = format!("the backend's host {name}: no answer from DNS in {PATIENCE:?}");
-        check.warn(span, text);
+    let look_up = |(name, span): (String, Span)| {
+        let subject = name.clone();
+        let attempt = move || (name.as_str(), 0).to_socket_addrs().map(drop);
+        (subject, (span, attempt))
+    };
+    for FailedAttempt { subject, span, error } in
+        attempts::make(names.into_iter().map(look_up).collect())
+    {
+        check.warn(
+            span,
+            match error {
+                Some(error) => format!("the backend's host {subject} does not resolve: {error}"),
+                None => format!("the backend's host {subject}: no answer from DNS in {PATIENCE:?}"),
+            },
+        );
     }
 }
 

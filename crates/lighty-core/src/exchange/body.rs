@@ -137,8 +137,19 @@ pub struct RequestBody {
     ended: Option<Result<(), BodyFault>>,
     /// Pieces that were returned and are read first, the next one last.
     pushed_back: Vec<Bytes>,
-    meter: Option<Arc<BodyMeter>>,
+    /// Boxed, because few bodies have one and many requests wait.
+    oversight: Option<Box<BodyOversight>>,
 }
+
+/// Interests of modules in a request body that others read.
+#[derive(Default)]
+struct BodyOversight {
+    meter: Option<Arc<BodyMeter>>,
+    refuses_trailer: Option<TrailerFilter>,
+}
+
+/// Returns true for the name of a trailer that no handler may see.
+pub type TrailerFilter = Box<dyn Fn(&[u8]) -> bool>;
 
 impl RequestBody {
     /// A body not yet received. `announced` is the client's Content-Length, if it sent one.
@@ -169,12 +180,26 @@ impl RequestBody {
 
     /// Counts the bytes received from now on in `meter`, whichever code reads them.
     pub fn measure(&mut self, meter: Arc<BodyMeter>) {
-        self.meter = Some(meter);
+        self.oversight.get_or_insert_default().meter = Some(meter);
     }
 
     /// Takes the trailers once the body has ended.
     pub fn take_trailers(&mut self) -> Option<Fields> {
-        self.source.as_ref()?.borrow_mut().take_trailers()
+        let mut trailers = self.source.as_ref()?.borrow_mut().take_trailers()?;
+        let oversight = self.oversight.as_ref();
+        if let Some(refuses) = oversight.and_then(|own| own.refuses_trailer.as_ref()) {
+            let names = trailers.iter().map(|(name, _)| name).filter(|name| refuses(name));
+            let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+            names.iter().for_each(|name| {
+                trailers.remove_named(name);
+            });
+        }
+        Some(trailers)
+    }
+
+    /// Removes trailers from the body, for rules about fields that a client must not send.
+    pub fn refuse_trailers(&mut self, refuses: TrailerFilter) {
+        self.oversight.get_or_insert_default().refuses_trailer = Some(refuses);
     }
 
     /// Returns a piece, to be read again before the remainder.
@@ -210,7 +235,7 @@ impl RequestBody {
         self.received += bytes;
         // Each source ends with the announced length.
         debug_assert!(self.announced.is_none_or(|all| self.received <= all), "{}", self.received);
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = self.oversight.as_ref().and_then(|own| own.meter.as_ref()) {
             meter.0.store(self.received, Ordering::Relaxed);
         }
     }

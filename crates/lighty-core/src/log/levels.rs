@@ -16,6 +16,7 @@ const NAMES: &[&str] = &[
     "acme",
     "alias",
     "auth",
+    "auth_forward",
     "cgi",
     "chunked",
     "control",

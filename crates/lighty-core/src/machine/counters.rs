@@ -54,6 +54,14 @@ pub struct Counters {
     pub accept_pauses: Counter,
     /// Request fields withheld from programs because their names collide.
     pub fields_withheld: Counter,
+    /// Requests that a service of `auth.forward` has permitted.
+    pub auth_forward_allowed: Counter,
+    /// Those of them whose permission was kept, or that of an equal request.
+    pub auth_forward_cached: Counter,
+    /// Requests that a service of `auth.forward` has refused.
+    pub auth_forward_denied: Counter,
+    /// Requests about which a service of `auth.forward` has not decided.
+    pub auth_forward_failed: Counter,
     /// Wall-clock second of the last error-log line about withheld fields.
     pub logged_withheld_s: Cell<i64>,
 }

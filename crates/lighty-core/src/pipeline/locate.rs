@@ -12,7 +12,9 @@ use lighty_config::{CaptureSet, Field};
 use lighty_http::{Known, Status, uri};
 
 use crate::exchange::Exchange;
+use crate::exchange::extensions::Extension;
 use crate::exchange::request_state::Rewriting;
+use crate::extension_slot;
 use crate::fault::Fault;
 use crate::module::{Among, Module};
 use crate::pipeline::phase::{ORDER, Phase};
@@ -87,6 +89,21 @@ pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
     pipeline::run(Phase::Authorize, ex).await.is_none()
 }
 
+/// True while another URL than the request's own is being resolved. An extension, because few
+/// requests name one and many requests wait.
+#[derive(Default)]
+struct Locating(bool);
+
+impl Extension for Locating {
+    extension_slot!();
+}
+
+/// True while another URL than the request's own is being resolved: a verdict about the request
+/// does not cover it.
+pub fn is_locating(ex: &Exchange) -> bool {
+    ex.ext::<Locating>().is_some_and(|locating| locating.0)
+}
+
 /// Form in which the URL is given.
 enum Named<'a> {
     /// An encoded target, as in a request.
@@ -96,6 +113,7 @@ enum Named<'a> {
 
 async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Refusal> {
     let aside = Aside::take(ex);
+    let locates = std::mem::replace(&mut ex.ext_mut::<Locating>().0, true);
     let query = &aside.target[aside.path_end..];
     let found = match name(ex, &named, query) {
         Ok(()) => walk(ex).await,
@@ -108,6 +126,7 @@ async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Refusal> {
         Refusal { status, challenges }
     });
     aside.restore(ex);
+    ex.ext_mut::<Locating>().0 = locates;
     found
 }
 

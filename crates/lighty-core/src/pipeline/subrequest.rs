@@ -4,6 +4,7 @@
 //! reaches nothing that the client could not request itself. Its head is discarded.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_http::{Fields, Known, Method};
@@ -14,6 +15,7 @@ use crate::exchange::body::RequestBody;
 use crate::exchange::extensions::Extension;
 use crate::exchange::stage::Stage;
 use crate::module::Step;
+use crate::settings::services::ServiceSpec;
 use crate::{Fault, pipeline};
 
 /// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
@@ -133,6 +135,52 @@ pub async fn respond_from_backend(
         drop(wait.await);
     }
     // A fault's status is meant for clients; the backend has not responded with it.
+    match part.state.fault {
+        Some(fault) => Err(fault),
+        None => Ok(part),
+    }
+}
+
+/// A request to a service about another request.
+#[derive(Debug)]
+pub struct ServiceRequest {
+    /// The method; a body is never sent.
+    pub method: Method,
+    /// Path and query.
+    pub target: Vec<u8>,
+    /// Value of Host.
+    pub authority: Vec<u8>,
+    /// The other fields.
+    pub fields: Fields,
+}
+
+/// Asks a service, and returns the exchange with its response. A dropped future cancels the
+/// request.
+///
+/// # Errors
+/// The fault for which there is no response. It is in the log.
+pub async fn ask_service(
+    parent: &Exchange,
+    service: &Arc<ServiceSpec>,
+    request: ServiceRequest,
+) -> Result<Box<Exchange>, Fault> {
+    let mut part = begin(parent, request.method);
+    part.settings = Rc::clone(&part.generation.global);
+    part.request.path_end =
+        request.target.iter().position(|byte| *byte == b'?').unwrap_or(request.target.len());
+    part.request.target_raw.clone_from(&request.target);
+    part.request.target = request.target;
+    part.request.fields = request.fields;
+    part.request.fields.set(Known::Host, &request.authority);
+    part.request.authority = request.authority;
+    part.environment.clear();
+    // The service's interim responses must not reach the client.
+    part.client = None;
+    let generation = Rc::clone(&part.generation);
+    let backends = generation.modules.backends().ok_or(Fault::Internal)?;
+    if let Step::Wait(wait) = backends.ask(&mut part, service) {
+        drop(wait.await);
+    }
     match part.state.fault {
         Some(fault) => Err(fault),
         None => Ok(part),

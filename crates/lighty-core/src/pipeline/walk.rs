@@ -10,7 +10,7 @@ use super::errors::{fill_error_page, fill_known_page, keep_error_status};
 use super::look_up::{is_known, look_up, redirect_to_slash};
 use super::protected_files::{self, is_protected};
 use super::{
-    Pass, begins_anew, drop_disallowed, filters_of, is_conditional, is_directory, is_filtered,
+    Pass, begins_anew, conclude_head, filters_of, is_conditional, is_directory, is_filtered,
     named_file, note_handler, refuse_early, send_named, takes_on, takes_part, would_take_on,
 };
 use crate::exchange::Exchange;
@@ -268,7 +268,7 @@ impl Walk {
         if self.left != ModuleSet::ALL {
             ex.machine.clock.refresh();
         }
-        drop_disallowed(ex);
+        conclude_head(ex);
         self.phase = Phase::Done;
         self.only = ModuleSet::NONE;
     }
@@ -291,7 +291,7 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     let is_plain = is_final && ex.response.status.code() < 400;
     if is_plain && !is_filtered(ex) {
-        drop_disallowed(ex);
+        conclude_head(ex);
         return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
     }
     Walk { is_whole: true, ..Walk::completing(ex) }

@@ -181,5 +181,14 @@ impl fmt::Debug for Rules {
     }
 }
 
+/// True if a path begins with the prefix of a rule, where `fold_case` in any case.
+pub fn has_prefix(path: &[u8], prefix: &str, fold_case: bool) -> bool {
+    let prefix = prefix.as_bytes();
+    path.get(..prefix.len()).is_some_and(|start| match fold_case {
+        true => start.eq_ignore_ascii_case(prefix),
+        false => start == prefix,
+    })
+}
+
 #[cfg(test)]
 mod tests;

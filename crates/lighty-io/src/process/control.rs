@@ -24,9 +24,9 @@ use self::access::{ControlAccess, ControlRight};
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// Callers at a time, from the connection to the end of the reply: root and the server's user, who
-/// wait in the kernel's queue beyond it, and members of the groups, who are then turned away. So
-/// members cannot keep the owner waiting.
+/// Callers at a time, from the connection to the end of the reply. Beyond it, root and the server's
+/// user wait in the kernel's queue, and members of the groups are turned away, so that members
+/// cannot keep the owner waiting.
 const OWNERS_MAX: usize = 64;
 const MEMBERS_MAX: usize = 64;
 

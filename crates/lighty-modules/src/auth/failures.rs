@@ -10,7 +10,7 @@ use lighty_core::machine::bans::network;
 use lighty_core::{Exchange, Fault, Level};
 use lighty_http::Known;
 
-/// Maximum number of clients whose failures are counted.
+/// Maximum number of clients with counted failures.
 const CLIENTS_MAX: usize = 65_536;
 
 /// The number of failures that leads to a ban, and its duration.
@@ -74,8 +74,8 @@ impl Failures {
     }
 }
 
-/// Drops rows that are over, and then, if there are none, the older half of the others: whoever has
-/// thousands of addresses cannot keep bans out, but end some early.
+/// Drops rows that are over and, if that is not enough, the older half of the others: an attacker
+/// with thousands of addresses can end bans early, but not prevent new ones.
 fn make_room(
     table: &mut HashMap<IpAddr, FailedLogins, RandomState>,
     limit: FailureLimit,
@@ -114,8 +114,8 @@ pub(super) fn refuse(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &
     true
 }
 
-/// Counts a failure of the request's client. Connections of a banned client are refused, too, unless
-/// they are a proxy's.
+/// Counts a failure of the request's client. Connections of a banned client are refused, too,
+/// unless they are a proxy's.
 pub(super) fn note(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Failures) {
     let Some((limit, client)) = limit.zip(ex.request.remote_ip()) else { return };
     if !failures.note(client, limit, ex.machine.clock.mono_ms() / 1000) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lighty_config::{
     CompileCtx, Directive, Kind as ValueKind, NeedKind, Reject, Value, parse_int_clamped,
 };
+use lighty_core::settings::rules::has_prefix;
 use lighty_core::{Settings, module_settings};
 
 use super::failures::{self, FailureLimit};
@@ -63,14 +64,7 @@ impl AuthSettings {
 
     /// The first rule for a path.
     pub(super) fn rule(&self, path: &[u8], fold_case: bool) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| {
-            let prefix = rule.prefix.as_bytes();
-            let start = path.get(..prefix.len());
-            start.is_some_and(|start| match fold_case {
-                true => start.eq_ignore_ascii_case(prefix),
-                false => start == prefix,
-            })
-        })
+        self.rules.iter().find(|rule| has_prefix(path, &rule.prefix, fold_case))
     }
 }
 

@@ -17,7 +17,7 @@ pub const CARRIED_KEYS_MAX: usize = 100_000;
 pub struct CarriedRate {
     /// The conditions around the limit.
     place: String,
-    /// Its number among those of the place.
+    /// Its number within the place.
     number: usize,
     /// The kind of its keys, as in the configuration.
     counts_by: String,
@@ -57,7 +57,7 @@ pub fn remember_rates(config: &Config<Settings>, now_us: u64) -> Vec<CarriedRate
     all
 }
 
-/// Keeps so many keys: those that wait longest.
+/// Keeps the keys that wait longest, so many of them.
 fn keep_longest(all: &mut [CarriedRate], keys_max: usize) {
     let mut waits_us: Vec<u64> =
         all.iter().flat_map(|rate| &rate.keys).map(|key| key.ahead_us).collect();

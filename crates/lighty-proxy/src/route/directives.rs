@@ -21,6 +21,8 @@ mod period;
 mod place;
 mod rules;
 mod servers;
+mod service;
+mod service_check;
 mod tls;
 mod values;
 
@@ -29,6 +31,8 @@ use lighty_core::settings::Directive;
 
 pub use check::check;
 pub(crate) use check::{blocks_of_ours, heads, settings_at};
+pub(crate) use service::of_service;
+pub(crate) use service_check::services;
 
 use crate::route::settings::ProxySettings;
 use parts::ProxyParts;

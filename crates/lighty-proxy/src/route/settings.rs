@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use lighty_config::Reject;
 use lighty_core::module_settings;
 use lighty_core::settings::Settings;
+use lighty_core::settings::services::ServiceSpec;
 
-use crate::route::directives::assemble;
 use crate::route::directives::parts::ProxyParts;
+use crate::route::directives::{self, assemble};
 use crate::route::rules::{Route, Routes};
 
 /// The proxy's settings for one set of conditions.
@@ -36,6 +37,17 @@ impl ProxySettings {
 }
 
 impl ProxySettings {
+    /// Returns the route to a service that another module asks. These are the global settings.
+    ///
+    /// # Errors
+    /// An address of the service is invalid.
+    pub(crate) fn route_to_service(
+        global: &Settings,
+        service: &ServiceSpec,
+    ) -> Result<Arc<Route>, Reject> {
+        directives::of_service(&global.module::<ProxySettings>().parts, service)
+    }
+
     /// Returns a route to an address that no directive names, for requests of other modules.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::Config;
+use lighty_config::{Config, Span};
 use lighty_core::Settings;
 use lighty_io::connect::resolve::ResolveOptions;
 use lighty_io::process::program::Program;
@@ -39,7 +39,21 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
             }
         }
     }
+    for (_, spec) in services(config) {
+        if found.iter().all(|known| known.spec != spec) {
+            // Its name has its URL, and equal services of several conditions are one.
+            found.push(Configured { spec, place: String::new() });
+        }
+    }
     found
+}
+
+/// Returns the services that other modules ask, with the places of their directives.
+pub fn services(config: &Config<Settings>) -> Vec<(Span, Arc<UpstreamSpec>)> {
+    directives::services(config)
+        .into_iter()
+        .filter_map(|service| Some((service.span, Arc::clone(&service.route.ok()?.upstream))))
+        .collect()
 }
 
 /// Returns the programs of all backends that the server starts.

@@ -1,4 +1,4 @@
-//! Counters of upstreams in the processes whose place this one took.
+//! Counters of upstreams in the processes before this one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::upstream::remembered::RememberedBackend;
 
-/// Maximum upstreams, and maximum backends of each, whose counters are taken.
+/// Maximum upstreams, and maximum backends of each, with counters that are taken.
 const COUNTED_MAX: usize = 10_000;
 
 /// Counters of an upstream. Members may be missing.

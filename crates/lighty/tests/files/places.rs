@@ -9,7 +9,7 @@ use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A site whose clients are named by `X-Forwarded-For`.
+/// A site with clients that `X-Forwarded-For` names.
 fn site() -> Setup {
     lighty!().file("a", "x").config(
         "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n\

@@ -87,7 +87,7 @@ fn proxy_is_not_banned_for_its_clients() {
 }
 
 #[test]
-fn nobody_is_banned_without_a_limit() {
+fn wrong_logins_ban_no_client_without_a_limit() {
     let server = site("").start();
     let mut client = connect(&server);
     fail(&mut client, 30, "");

@@ -1,6 +1,7 @@
 //! Proxy core and backends: pools, backlog, fail-over, health checks, and real backends of every
 //! protocol (PHP-FPM, uWSGI, Tomcat, CGI, gRPC, WebSocket).
 
+mod auth_forward;
 mod backends;
 mod backends_http;
 mod backlog;

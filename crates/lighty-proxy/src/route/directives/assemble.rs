@@ -253,7 +253,7 @@ fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<
 }
 
 /// Returns the common part of all upstreams of these settings; callers fill in the rest.
-fn shared_spec(shared: &UpstreamParts, protocol: Protocol) -> UpstreamSpec {
+pub(super) fn shared_spec(shared: &UpstreamParts, protocol: Protocol) -> UpstreamSpec {
     let mut pool = shared.pool.clone();
     pool.idle_max = shared.idle_max.map_or(pool.size_max, |most| most.min(pool.size_max));
     pool.idle_ms = shared.idle_ms.unwrap_or_else(|| idle_ms_of(&protocol));

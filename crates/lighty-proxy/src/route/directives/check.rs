@@ -8,6 +8,7 @@ use lighty_core::Settings;
 
 use super::assemble::{self, Flaw};
 use super::family::Family;
+use super::service_check;
 use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
@@ -23,6 +24,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     named_backends(config, &mut findings);
     map_extensions(config, &mut findings);
     programs(config, &mut findings);
+    service_check::check(config, &mut findings);
     findings
 }
 

@@ -1,5 +1,8 @@
 //! Access control, and response header fields for browsers.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
 
 use super::applications::{echo, is};
@@ -98,11 +101,17 @@ fn forward_authentication() {
     assert_eq!(app.requests_for("/report").len(), 1, "nobody passes without the service");
 }
 
+/// A field of a browser's navigation.
+const HTML: &str = "Accept: text/html\r\n";
+
+/// oauth2-proxy's responses: a refreshed session comes in two parts.
 fn oauth2_proxy(seen: &RequestSeen) -> Vec<u8> {
     let cookie = seen.field("Cookie").unwrap_or_default();
     match seen.target() {
         "/oauth2/auth" if cookie.contains("_oauth2_proxy=valid") => {
-            answer("202 Accepted", "X-Auth-Request-User: kim\r\n", "")
+            let fields = "X-Auth-Request-User: kim\r\nSet-Cookie: _oauth2_proxy_0=a\r\n\
+                          Set-Cookie: _oauth2_proxy_1=b\r\n";
+            answer("202 Accepted", fields, "Authenticated")
         }
         "/oauth2/auth" => answer("401 Unauthorized", "", ""),
         target => answer("200 OK", "", &format!("login {target}")),
@@ -119,17 +128,107 @@ fn login_by_oauth2_proxy() {
     let host = "app.example.org";
     let forged = "Cookie: _oauth2_proxy=valid\r\nX-Auth-Request-User: root\r\n\
                   X-Auth-Request-Email: root@example.org\r\n";
-    assert_eq!(trial.get_with(host, "/mail", forged).status, 200);
+    let page = trial.get_with(host, "/mail", forged);
+    assert_eq!((page.status, page.all("Set-Cookie").count()), (200, 2));
     let seen = app.requests_for("/mail").pop().expect("a request");
     assert_eq!(seen.field("X-Auth-Request-User"), Some("kim"));
     assert_eq!(seen.field("X-Auth-Request-Email"), None);
     is(&trial, (host, "/oauth2/sign_in?rd=/mail"), 200, "login /oauth2/sign_in?rd=/mail");
     for target in ["/oauth2/../mail", "/oauth2/%2e%2e/mail", "/oauth2/..%2fmail", "//mail"] {
-        assert_eq!(trial.get(host, target).status, 302, "{target}");
+        assert_eq!(trial.get_with(host, target, HTML).status, 302, "{target}");
+        assert_eq!(trial.get(host, target).status, 401, "{target}");
     }
     assert_eq!(app.requests().len(), 2, "no stranger passes by another spelling");
-    let response = trial.get(host, "/a?b=1&c=2");
-    assert_eq!(response.field("Location"), Some("/oauth2/sign_in?rd=/a?b=1%26c=2"));
+    let response = trial.get_with(host, "/a?b=1&c=2", HTML);
+    assert_eq!(response.field("Location"), Some("/oauth2/sign_in?rd=%2Fa%3Fb%3D1%26c%3D2"));
+}
+
+/// The responses of authentik's outpost.
+fn authentik(seen: &RequestSeen) -> Vec<u8> {
+    let field = |name: &str| seen.field(name).unwrap_or_default();
+    if seen.target() != "/outpost.goauthentik.io/auth/caddy" {
+        return answer("200 OK", "", &format!("outpost {}", seen.target()));
+    }
+    if field("Cookie").contains("authentik_proxy_x=valid") {
+        let fields = "X-authentik-username: kim\r\nX-authentik-groups: staff|ops\r\n\
+                      X-Authentik-Jwt: token\r\n";
+        return answer("200 OK", fields, "");
+    }
+    let [scheme, host, uri] = ["Proto", "Host", "Uri"].map(|n| field(&format!("X-Forwarded-{n}")));
+    let url = format!("{scheme}://{host}{uri}").replace(':', "%3A").replace('/', "%2F");
+    let place = format!("http://{host}/outpost.goauthentik.io/start?rd={url}");
+    answer("302 Found", &format!("Location: {place}\r\nSet-Cookie: authentik_state=1\r\n"), "")
+}
+
+#[test]
+fn login_by_authentik() {
+    let (app, service) = (echo(), Backend::replying(authentik));
+    let trial = Recipe::new("authentik")
+        .backend("127.0.0.1:3000", app.address())
+        .backend("127.0.0.1:9000", service.address())
+        .run();
+    let host = "app.example.org";
+    let forged = "Cookie: authentik_proxy_x=valid\r\nX-authentik-username: root\r\n\
+                  X_Authentik_Entitlements: admin\r\nX-authentik-meta-app: evil\r\n";
+    assert_eq!(trial.get_with(host, "/report", forged).status, 200);
+    let seen = app.requests_for("/report").pop().expect("a request");
+    assert_eq!(seen.field("X-authentik-username"), Some("kim"));
+    assert_eq!(seen.field("X-authentik-groups"), Some("staff|ops"));
+    assert_eq!(seen.field("X-authentik-jwt"), Some("token"));
+    for forged in ["root", "admin", "evil"] {
+        assert!(!seen.head.contains(forged), "{forged}: {}", seen.head);
+    }
+    let login = trial.get(host, "/report");
+    assert_eq!((login.status, login.field("Set-Cookie")), (302, Some("authentik_state=1")));
+    let start = "/outpost.goauthentik.io/start?rd=x";
+    is(&trial, (host, start), 200, &format!("outpost {start}"));
+    assert_eq!(app.requests_for("/report").len(), 2, "a stranger's request does not pass");
+}
+
+/// Tailscale's program at its socket: a device outside of the tailnet is refused.
+fn tailscale(stream: UnixStream) {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while reader.read_line(&mut head).is_ok_and(|bytes| bytes > 0) {
+        if !head.ends_with("\r\n\r\n") {
+            continue;
+        }
+        for field in
+            ["Remote-Addr: 127.0.0.1", "Remote-Port: ", "Expected-Tailnet: tailnet.example"]
+        {
+            assert!(head.contains(field), "{head}");
+        }
+        let response = match head.contains("device=unknown") {
+            true => answer("401 Unauthorized", "", ""),
+            false => {
+                let fields = "Tailscale-User: kim@tailnet.example\r\nTailscale-Name: Kim\r\n";
+                format!("HTTP/1.1 204 No Content\r\n{fields}\r\n").into_bytes()
+            }
+        };
+        reader.get_mut().write_all(&response).expect("sent");
+        head.clear();
+    }
+}
+
+#[test]
+fn identity_by_tailscale() {
+    let app = echo();
+    let recipe = Recipe::new("tailscale").backend("127.0.0.1:3000", app.address());
+    let socket = recipe.path("run/tailscale.nginx-auth.sock");
+    let listener = UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| {
+            std::thread::spawn(|| tailscale(stream));
+        });
+    });
+    let trial = recipe.run();
+    let host = "app.tailnet.example";
+    let forged = "Tailscale-User: root\r\nTailscale_Login: root\r\nExpected-Tailnet: evil\r\n";
+    assert_eq!(trial.get_with(host, "/report", forged).status, 200);
+    let seen = app.requests_for("/report").pop().expect("a request");
+    assert_eq!(seen.field("Tailscale-User"), Some("kim@tailnet.example"));
+    assert_eq!(seen.field("Tailscale-Login"), None);
+    assert!(!seen.head.contains("root"), "{}", seen.head);
 }
 
 #[test]

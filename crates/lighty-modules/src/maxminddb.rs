@@ -51,7 +51,7 @@ impl Module for Maxminddb {
                 s.module_mut::<MaxminddbSettings>().is_active = v;
             })
             .module("mod_maxminddb")
-            .default("\"disable\"")
+            .default("disable")
             .since("1.4")
             .doc("Sets the variables of `maxminddb.env`. Conditions need no activation.")
             .example("maxminddb.activate = \"enable\""),

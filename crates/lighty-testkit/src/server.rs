@@ -425,6 +425,22 @@ impl Server {
         self.memory_kib("RssAnon:")
     }
 
+    /// Current private memory of the process, in KiB, without relocated pages of the program, which
+    /// grow with its code.
+    #[must_use]
+    pub fn heap_kib(&self) -> u64 {
+        let maps = std::fs::read_to_string(format!("/proc/{}/smaps", self.pid()));
+        let (mut is_of_a_file, mut sum) = (false, 0);
+        for line in maps.expect("the process is there").lines() {
+            if let Some(kib) = line.strip_prefix("Anonymous:").filter(|_| !is_of_a_file) {
+                sum += kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number");
+            } else if line.split(' ').next().is_some_and(|range| range.contains('-')) {
+                is_of_a_file = line.contains(" /");
+            }
+        }
+        sum
+    }
+
     /// Current resident memory of the process, in KiB.
     #[must_use]
     pub fn resident_kib(&self) -> u64 {

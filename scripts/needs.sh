@@ -27,6 +27,7 @@ PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
 [ -e /usr/lib/lighttpd/mod_webdav.so ] || packages+=(lighttpd-mod-webdav)
 [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
+[ -e /usr/lib/lighttpd/mod_maxminddb.so ] || packages+=(lighttpd-mod-maxminddb)
 [ -e /usr/lib/lighttpd/mod_magnet.so ] || packages+=(lighttpd-modules-lua)
 # Lua modules written in C, which scripts load.
 compgen -G '/usr/lib/*/lua/5.1/cjson.so' >/dev/null || packages+=(lua-cjson)

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use lighty_testkit::backend::Port;
 use lighty_testkit::client::Client;
+use lighty_testkit::place_db::{PlaceValue, map, place_db};
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
@@ -319,6 +320,23 @@ fn place(setup: &Setup, path: &str) -> PathBuf {
     }
 }
 
+/// A database with a value of each kind for `192.0.2.0/24`.
+fn places() -> Vec<u8> {
+    let names = map([("en", PlaceValue::Text("here")), ("list", PlaceValue::Bool(false))]);
+    let value = map([
+        ("country", map([("iso_code", PlaceValue::Text("DE")), ("names", names)])),
+        ("number", PlaceValue::U32(7)),
+        ("small", PlaceValue::U16(8)),
+        ("long", PlaceValue::U64(1 << 40)),
+        ("signed", PlaceValue::I32(-7)),
+        ("large", PlaceValue::U128(0xabc)),
+        ("point", PlaceValue::Double(52.5)),
+        ("yes", PlaceValue::Bool(true)),
+        ("list", PlaceValue::Array(vec![map([("a", PlaceValue::Text("first"))])])),
+    ]);
+    place_db(&[("192.0.2.0/24", value)])
+}
+
 fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
     let mut made = Vec::new();
@@ -327,6 +345,7 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
         write_file(&path, program);
         made.push(path);
     }
+    write_file(&setup.directory().join("places.mmdb"), places());
     for entry in &case.entries {
         match entry {
             TreeEntry::File(path, content) => {

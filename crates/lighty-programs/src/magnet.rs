@@ -172,8 +172,9 @@ impl Application for Magnet {
     }
 
     fn statistics(&self) -> Vec<String> {
-        let figures = self.accounts.figures();
-        figures.iter().map(|(name, value)| format!("{name}: {value}")).collect()
+        let sums = self.accounts.sums().into_iter().map(|(name, sum)| (name, sum.to_string()));
+        let figures = sums.chain(self.accounts.figures());
+        figures.map(|(name, value)| format!("{name}: {value}")).collect()
     }
 }
 

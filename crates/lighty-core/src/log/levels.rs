@@ -35,6 +35,7 @@ const NAMES: &[&str] = &[
     "io",
     "magnet",
     "maintenance",
+    "maxminddb",
     "proxy",
     "redirect",
     "rewrite",

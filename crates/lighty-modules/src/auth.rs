@@ -1,11 +1,12 @@
 //! `mod_auth`: authentication with passwords.
 //!
-//! Reading order: `require` (access rules) · `users` and `store` (the files, reloaded on change) ·
-//! `password` with `md5_crypt` and `sha_crypt` (password hashes) · `verified` (cache of verified
-//! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
-//! hashing passwords happens off the event loops.
+//! Reading order: `require` (access rules) · `claim` (credentials as sent) · `users` and `store`
+//! (the files, reloaded on change) · `password` with `md5_crypt` and `sha_crypt` (hashes) ·
+//! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `digest` and `nonce`
+//! (RFC 7616) · `failures` (bans). Reading files and hashing passwords happens off the event loops.
 
 mod argon2_hash;
+mod claim;
 mod credentials_error;
 mod des_crypt;
 mod digest;
@@ -35,12 +36,13 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
-use lighty_http::{Known, Status, Version, base64};
+use lighty_http::{Known, Status, Version};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
+use claim::{Claim, claim};
 use credentials_error::CredentialsError;
-use digest::{DigestCredentials, Flaw};
+use digest::DigestCredentials;
 use failures::Failures;
 use nonce::{Nonces, Use};
 pub use password::{PasswordScheme, hash_password};
@@ -130,19 +132,6 @@ impl Auth {
     }
 }
 
-/// The client's credentials.
-enum Claim {
-    None,
-    Basic {
-        name: Vec<u8>,
-        password: Vec<u8>,
-    },
-    Digest(Box<DigestCredentials>),
-    /// Credentials that can never be valid: challenged again.
-    Unfit(CredentialsError),
-    Malformed(CredentialsError),
-}
-
 /// The result of a check.
 enum Verdict {
     /// The password is right.
@@ -197,49 +186,6 @@ impl Module for Auth {
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.check(ex)
     }
-}
-
-/// The request's credentials, of the kinds that the rule accepts.
-fn claim(ex: &Exchange, rule: &Rule) -> Claim {
-    let mut lines = ex.request.fields.get_all(Known::Authorization);
-    let Some(line) = lines.next() else { return Claim::None };
-    if lines.next().is_some() {
-        return Claim::Malformed(CredentialsError::SeveralFields);
-    }
-    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
-    let (scheme, rest) = line.split_at(end);
-    if rule.basic && scheme.eq_ignore_ascii_case(b"basic") {
-        return claim_basic(rest.trim_ascii());
-    }
-    if !rule.algorithms.is_empty() && scheme.eq_ignore_ascii_case(b"digest") {
-        return match DigestCredentials::parse(rest.trim_ascii()) {
-            Ok(credentials) if !rule.algorithms.contains(&credentials.algorithm) => {
-                Claim::Unfit(CredentialsError::AlgorithmNotOffered)
-            }
-            Ok(credentials) => Claim::Digest(Box::new(credentials)),
-            Err(Flaw::Unfit(error)) => Claim::Unfit(error),
-            Err(Flaw::Malformed(error)) => Claim::Malformed(error),
-        };
-    }
-    Claim::None
-}
-
-/// RFC 7617 section 2.
-fn claim_basic(text: &[u8]) -> Claim {
-    if text.is_empty() {
-        return Claim::None;
-    }
-    let Some(pair) = base64::decode(text) else {
-        return Claim::Malformed(CredentialsError::NotBase64);
-    };
-    let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
-        return Claim::Malformed(CredentialsError::NoColon);
-    };
-    let (name, password) = (pair[..colon].to_vec(), pair[colon + 1..].to_vec());
-    if pair.iter().any(u8::is_ascii_control) {
-        return Claim::Unfit(CredentialsError::ControlCharacter);
-    }
-    Claim::Basic { name, password }
 }
 
 impl Auth {
@@ -348,6 +294,10 @@ impl Auth {
         rule: &Rule,
         verdict: Verdict,
     ) -> Step<'static> {
+        // Others of the same client may have led to a ban while this one waited for its turn.
+        if failures::refuse(ex, own.failures, &self.cache.failures) {
+            return Step::Answered;
+        }
         let nonces = &self.cache.nonces;
         match verdict {
             Verdict::Known { name, scheme } => {
@@ -680,20 +630,5 @@ mod tests {
         assert_eq!(signed_methods(&request), ["GET", "CONNECT"]);
         request.version = Version::Http11;
         assert_eq!(signed_methods(&request), ["GET", "GET"], "an upgrade of HTTP/1.1 is a GET");
-    }
-
-    #[test]
-    fn basic_credentials_have_a_form() {
-        let claim = |text: &str| claim_basic(text.as_bytes());
-        let Claim::Basic { name, password } = claim("QWxhZGRpbjpvcGVuOnNlc2FtZQ==") else {
-            panic!("it is well-formed");
-        };
-        assert_eq!((&name[..], &password[..]), (&b"Aladdin"[..], &b"open:sesame"[..]));
-        assert!(matches!(claim("YTpiCg=="), Claim::Unfit(_)), "a line break");
-        assert!(matches!(claim(""), Claim::None));
-        // No colon, no Base64.
-        for bad in ["QWxhZGRpbg==", "QWxh Z", "!"] {
-            assert!(matches!(claim(bad), Claim::Malformed(_)), "{bad}");
-        }
     }
 }

@@ -153,7 +153,11 @@ impl Module for Extforward {
         if !own.trusts(&ex.request.peer) {
             return Step::Next;
         }
-        let Some((header, origin)) = find_origin(ex, own) else { return Step::Next };
+        let Some((header, origin)) = find_origin(ex, own) else {
+            // The proxy names no client: its own address stands for one.
+            ex.request.proxy_ip = ex.request.neighbor_ip();
+            return Step::Next;
+        };
         if !matches!(origin.end, WalkEnd::Client | WalkEnd::Exhausted | WalkEnd::Hidden) {
             ex.fail_saying(Fault::ForwarderIllegible, header);
             return Step::Answered;

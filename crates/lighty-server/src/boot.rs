@@ -64,7 +64,7 @@ use crate::report::config_figures::ConfigFigures;
 use crate::report::counts;
 use crate::sandbox::{self, SandboxContext, SandboxOptions};
 use crate::succession::departure::DepartureParts;
-use crate::succession::heir::{self, CounterSource};
+use crate::succession::heir::{self, CounterSource, Farewell};
 use crate::tls::{self, Keeper, Tls};
 use crate::worker::crew::{Crew, CrewReport};
 use crate::worker::idle::Activity;
@@ -165,7 +165,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     announce((&urls, &network), &report, &server, &say);
     let manager = Supervision::find(&say);
     let own = (&*workers.crew, &listeners, pid_file.as_ref());
-    take_over((takeover, &main_loop), own, (&first, &log, &upstreams), &say);
+    let farewell = take_over((takeover, &main_loop), own, (&first, &log, &upstreams), &say);
     order_certificates(&mut service, &first)?;
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
@@ -185,7 +185,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
         restarts: Restarts::default(),
         leftovers: Leftovers::default(),
     };
-    let own = OwnProcess { program, manager, control: control.socket, pid_file };
+    let own = OwnProcess { program, manager, control: control.socket, pid_file, farewell };
     Ok(Running { main_address, main_loop, workers, own, reloader, activity })
 }
 
@@ -196,19 +196,20 @@ fn take_over(
     own: (&Crew, &OpenListeners, Option<&PidFile>),
     (plan, log, upstreams): (&Plan, &Log, &Arc<Registry>),
     say: &dyn Fn(Level, &str),
-) {
+) -> Option<Farewell> {
     let parts = DepartureParts { plan, log, upstreams };
     let old = takeover.and_then(|one| one.finish(&main_loop.runtime, own, &parts, say));
-    let Some(CountedBeside { link, questions }) = old else { return };
+    let CountedBeside { link, questions } = old?;
     let _inside = main_loop.runtime.enter();
     match link.into_link() {
         Ok(link) => {
             let board = plan.shared.board.clone();
             let source = CounterSource { board, upstreams: Arc::clone(upstreams) };
-            heir::follow(link, source, questions);
+            Some(heir::follow(link, source, questions))
         }
         Err(error) => {
             say(Level::Warning, &format!("later counters of the old process are lost: {error}"));
+            None
         }
     }
 }
@@ -284,6 +285,8 @@ struct OwnProcess {
     manager: Supervision,
     control: Option<ControlSocket>,
     pid_file: Option<PidFile>,
+    /// To the process whose place this one has taken.
+    farewell: Option<Farewell>,
 }
 
 impl Running {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use lighty_config::{Config, Value};
+use lighty_config::{Config, Field, Value};
 use lighty_core::Settings;
 use lighty_io::file::address_list::{self, AddressList};
 use lighty_io::file::followed::Followed;
@@ -30,6 +30,10 @@ pub fn read(config: &Config<Settings>) -> Result<FollowedFiles, Vec<String>> {
     for path in databases(config) {
         // The settings hold it.
         read(DATABASES, place_db::at(Path::new(path)).read());
+    }
+    if config.uses(&Field::Place(String::new())) && config.global().core.places.is_empty() {
+        let text = "conditions on places need a database outside all conditions: maxminddb.db";
+        faults.push(format!("$GEOIP: {text}"));
     }
     if faults.is_empty() { Ok(FollowedFiles(lists)) } else { Err(faults) }
 }

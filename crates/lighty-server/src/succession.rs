@@ -83,6 +83,8 @@ pub(crate) enum SuccessionStep {
     Go,
     /// Connections are accepted.
     Serving,
+    /// The new process stops in order: nobody is to serve in its place.
+    Leaving,
     /// Send your counters.
     Count,
     /// The counters; `None` if a worker hangs.

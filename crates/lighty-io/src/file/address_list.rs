@@ -29,7 +29,8 @@ impl AddressList {
     /// `InvalidData`, with the number of the line that holds something else.
     pub fn parse(bytes: Vec<u8>) -> io::Result<Self> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = line.split(|byte| matches!(byte, b'#' | b';')).next().unwrap_or_default();
             let line = line.trim_ascii();
             if line.is_empty() {
@@ -67,10 +68,14 @@ enum AddressRange {
 
 fn range(text: &str) -> Option<AddressRange> {
     let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse::<u32>().ok()?)),
+        Some((address, bits)) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (address, Some(bits.parse::<u32>().ok()?))
+        }
+        Some(_) => return None,
         None => (text, None),
     };
-    match address.parse::<IpAddr>().ok()? {
+    let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
+    match bare.unwrap_or(address).parse::<IpAddr>().ok()? {
         IpAddr::V4(address) => v4(address, bits.unwrap_or(32)),
         // Clients have canonical addresses, so a network of mapped addresses is one of IPv4.
         IpAddr::V6(address) => match (address.to_ipv4_mapped(), bits.unwrap_or(128)) {
@@ -121,8 +126,8 @@ mod tests {
     #[test]
     fn lists_hold_their_addresses_and_networks() {
         let list = list(
-            "# office\n192.0.2.7\r\n 198.51.100.0/25 ; DROP 7\n\n2001:db8::/32 # lab\n\
-             ::ffff:203.0.113.8/125\n10.1.2.3/8\n::1",
+            "\u{feff}# office\n192.0.2.7\r\n 198.51.100.0/25 ; DROP 7\n\n2001:db8::/32 # lab\n\
+             ::ffff:203.0.113.8/125\n10.1.2.3/8\n[::1]",
         );
         for (address, is_in) in [
             ("192.0.2.7", true),
@@ -156,9 +161,16 @@ mod tests {
 
     #[test]
     fn other_lines_are_refused_with_their_number() {
-        for line in
-            ["192.0.2.0/33", "::/129", "a", "192.0.2", "192.0.2.1 192.0.2.2", "/8", "1.2.3.4/"]
-        {
+        for line in [
+            "192.0.2.0/33",
+            "192.0.2.0/+8",
+            "::/129",
+            "a",
+            "192.0.2",
+            "192.0.2.1 192.0.2.2",
+            "/8",
+            "1.2.3.4/",
+        ] {
             let text = format!("::1\n{line}\n");
             let error = AddressList::parse(text.into_bytes()).expect_err(line).to_string();
             assert!(error.starts_with("line 2: "), "{line}: {error}");

@@ -32,6 +32,8 @@ struct FailedLogins {
     since_s: u64,
     /// 0: not banned.
     banned_until_s: u64,
+    /// The ban is one of the server's bans, which an operator can end.
+    is_listed: bool,
 }
 
 impl FailedLogins {
@@ -42,11 +44,20 @@ impl FailedLogins {
 }
 
 impl Failures {
-    /// Seconds for which a client is still banned.
-    fn ban_left_s(&self, client: IpAddr, now_s: u64) -> Option<u64> {
+    /// Seconds for which a client is still banned. `is_listed` is true if the server's bans have
+    /// it.
+    fn ban_left_s(&self, client: IpAddr, now_s: u64, is_listed: bool) -> Option<u64> {
         let table = self.table();
-        let until_s = table.get(&network(client))?.banned_until_s;
-        until_s.checked_sub(now_s).filter(|left_s| *left_s > 0)
+        let row = table.get(&network(client))?;
+        let is_ended = row.is_listed && !is_listed;
+        row.banned_until_s.checked_sub(now_s).filter(|left_s| *left_s > 0 && !is_ended)
+    }
+
+    /// Notes that the server's bans have a client.
+    fn list(&self, client: IpAddr) {
+        if let Some(row) = self.table().get_mut(&network(client)) {
+            row.is_listed = true;
+        }
     }
 
     /// Counts a failure. Returns true if it leads to a ban.
@@ -56,7 +67,7 @@ impl Failures {
         if table.len() >= CLIENTS_MAX && !table.contains_key(&client) {
             make_room(&mut table, limit, now_s);
         }
-        let first = FailedLogins { count: 0, since_s: now_s, banned_until_s: 0 };
+        let first = FailedLogins { count: 0, since_s: now_s, banned_until_s: 0, is_listed: false };
         let row = table.entry(client).or_insert(first);
         if row.is_over(limit, now_s) {
             *row = first;
@@ -95,29 +106,31 @@ fn make_room(
     }
 }
 
+/// The request's client. `None` if it has no address, or a trusted proxy does not tell it: a ban
+/// would be one of all the proxy's clients.
+fn client(ex: &Exchange) -> Option<IpAddr> {
+    let client = ex.request.remote_ip()?;
+    let is_proxy = ex.request.proxy_ip == Some(client);
+    (!is_proxy && !client.is_unspecified()).then_some(client)
+}
+
 /// Refuses the request of a client that is banned. Returns true if it has done so.
 pub(super) fn refuse(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Failures) -> bool {
-    let Some(client) = ex.request.remote_ip().filter(|_| limit.is_some()) else { return false };
-    // An operator may have ended the ban of a client that connects itself.
-    let is_direct = ex.request.proxy_ip.is_none();
-    if is_direct && !ex.machine.bans.has(client, ex.machine.clock.unix_s()) {
+    let Some(client) = client(ex).filter(|_| limit.is_some()) else { return false };
+    let clock = &ex.machine.clock;
+    let is_listed = ex.machine.bans.has(client, clock.unix_s());
+    let Some(left_s) = failures.ban_left_s(client, clock.mono_ms() / 1000, is_listed) else {
         return false;
-    }
-    let left_s = failures.ban_left_s(client, ex.machine.clock.mono_ms() / 1000);
-    if left_s.is_none() && !is_direct {
-        return false;
-    }
+    };
     ex.fail(Fault::AuthBanned);
-    if let Some(left_s) = left_s {
-        ex.response.fields.set(Known::RetryAfter, left_s.to_string());
-    }
+    ex.response.fields.set(Known::RetryAfter, left_s.to_string());
     true
 }
 
 /// Counts a failure of the request's client. Connections of a banned client are refused, too,
 /// unless they are a proxy's.
 pub(super) fn note(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Failures) {
-    let Some((limit, client)) = limit.zip(ex.request.remote_ip()) else { return };
+    let Some((limit, client)) = limit.zip(client(ex)) else { return };
     if !failures.note(client, limit, ex.machine.clock.mono_ms() / 1000) {
         return;
     }
@@ -127,8 +140,9 @@ pub(super) fn note(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Fa
     ex.log(Level::Warning, &text);
     if ex.request.proxy_ip.is_none() {
         let now_s = ex.machine.clock.unix_s();
-        if !ex.machine.bans.add(client, now_s + i64::from(ban_s), now_s) {
-            ex.log(Level::Error, "auth.failures: there are too many bans for another one");
+        // Without room there, its requests are refused, and its connections accepted.
+        if ex.machine.bans.add(client, now_s + i64::from(ban_s), now_s) {
+            failures.list(client);
         }
     }
 }
@@ -174,12 +188,22 @@ mod tests {
     fn client_is_banned_at_the_limit_and_for_its_time() {
         let failures = Failures::default();
         assert!(!failures.note(client(1), LIMIT, 10) && !failures.note(client(1), LIMIT, 20));
-        assert_eq!(failures.ban_left_s(client(1), 20), None);
+        assert_eq!(failures.ban_left_s(client(1), 20, false), None);
         assert!(failures.note(client(1), LIMIT, 69));
-        assert_eq!(failures.ban_left_s(client(1), 69), Some(100));
-        assert_eq!(failures.ban_left_s(client(1), 168), Some(1));
-        assert_eq!(failures.ban_left_s(client(1), 169), None);
-        assert_eq!(failures.ban_left_s(client(2), 69), None);
+        assert_eq!(failures.ban_left_s(client(1), 69, false), Some(100));
+        assert_eq!(failures.ban_left_s(client(1), 168, false), Some(1));
+        assert_eq!(failures.ban_left_s(client(1), 169, false), None);
+        assert_eq!(failures.ban_left_s(client(2), 69, false), None);
+    }
+
+    #[test]
+    fn listed_ban_ends_with_its_entry_in_the_list() {
+        let failures = Failures::default();
+        (0..3).for_each(|_| _ = failures.note(client(1), LIMIT, 0));
+        assert_eq!(failures.ban_left_s(client(1), 0, false), Some(100), "without room in the list");
+        failures.list(client(1));
+        assert_eq!(failures.ban_left_s(client(1), 0, true), Some(100));
+        assert_eq!(failures.ban_left_s(client(1), 0, false), None);
     }
 
     #[test]
@@ -197,8 +221,12 @@ mod tests {
         for text in ["2001:db8::1", "2001:db8::2", "2001:db8::3"] {
             failures.note(text.parse().expect(text), LIMIT, 0);
         }
-        assert!(failures.ban_left_s("2001:db8::ffff".parse().expect("an address"), 1).is_some());
-        assert!(failures.ban_left_s("2001:db8:0:1::1".parse().expect("another"), 1).is_none());
+        assert!(
+            failures.ban_left_s("2001:db8::ffff".parse().expect("an address"), 1, false).is_some()
+        );
+        assert!(
+            failures.ban_left_s("2001:db8:0:1::1".parse().expect("another"), 1, false).is_none()
+        );
     }
 
     #[test]

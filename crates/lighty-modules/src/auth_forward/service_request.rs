@@ -29,7 +29,8 @@ pub(super) fn judged_target(ex: &Exchange) -> Vec<u8> {
         return request.target.clone();
     }
     let mut target = Vec::new();
-    let normalised = uri::normalise(&request.target_raw, &ex.settings.server.parse, &mut target);
+    let all = uri::ParseOpts::default();
+    let normalised = uri::normalise(&request.target_raw, &all, &mut target);
     if normalised.is_ok() { target } else { request.target.clone() }
 }
 

@@ -218,6 +218,11 @@ async fn obey(
             }
         }
     };
+    if let Some(farewell) = &main.own.farewell
+        && matches!(signal, Signal::Stop | Signal::GracefulStop)
+    {
+        farewell.say().await;
+    }
     match signal {
         Signal::Stop => {
             main.own.manager.stopping();

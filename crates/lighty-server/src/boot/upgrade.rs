@@ -330,6 +330,12 @@ async fn prove(
         // An orderly stop of the new process ends the service.
         Err(_) | Ok(Ok(Exit::Code(0))) => Ok(()),
         Ok(ended) => {
+            // The exit status of a process that the launcher has started is unknown.
+            if let Some(counting) = counting.as_mut()
+                && counting.has_left().await
+            {
+                return Ok(());
+            }
             let (exit, output) = (ended.unwrap_or(Exit::Unseen), successor.printed().await);
             Err(UpgradeFault::Died { exit, output })
         }

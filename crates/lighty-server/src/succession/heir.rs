@@ -11,7 +11,7 @@ use lighty_io::process::succession::SuccessionLink;
 use lighty_io::process::usage;
 use lighty_proxy::upstream::registry::Registry;
 use lighty_proxy::upstream::stats;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -23,6 +23,9 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time limit for a message to be taken by the other process.
 const SEND_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time limit for the word that a process stops in order.
+const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Place of the counters of this process.
 #[derive(Clone)]
@@ -51,6 +54,8 @@ impl ProcessCounts {
 pub(crate) struct CountingDown {
     finish: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    /// Resolves when the new process stops in order.
+    leaves: oneshot::Receiver<()>,
 }
 
 impl CountingDown {
@@ -60,7 +65,13 @@ impl CountingDown {
     /// Outside a tokio runtime.
     pub(crate) fn start(link: SuccessionLink, source: CounterSource) -> Self {
         let (finish, finishes) = oneshot::channel();
-        Self { finish, task: tokio::spawn(count_down(link, source, finishes)) }
+        let (left, leaves) = oneshot::channel();
+        Self { finish, task: tokio::spawn(count_down(link, source, finishes, left)), leaves }
+    }
+
+    /// True if the new process, which has ended, has stopped in order.
+    pub(crate) async fn has_left(&mut self) -> bool {
+        matches!(timeout(FAREWELL_PATIENCE, &mut self.leaves).await, Ok(Ok(())))
     }
 
     /// Sends the last counters.
@@ -75,7 +86,9 @@ async fn count_down(
     mut link: SuccessionLink,
     source: CounterSource,
     mut finishes: oneshot::Receiver<()>,
+    left: oneshot::Sender<()>,
 ) {
+    let mut left = Some(left);
     let is_last = loop {
         let is_last = tokio::select! {
             biased;
@@ -85,9 +98,15 @@ async fn count_down(
                 Err(_) => return,
             },
             question = link.receive() => match question {
-                Ok(text) if is_question(&text) => false,
-                // Of another version.
-                Ok(_) => continue,
+                Ok(text) => match serde_json::from_slice(&text) {
+                    Ok(SuccessionStep::Count) => false,
+                    Ok(SuccessionStep::Leaving) => {
+                        left.take().map(|left| left.send(()));
+                        continue;
+                    }
+                    // Of another version.
+                    _ => continue,
+                },
                 Err(_) => break false,
             },
         };
@@ -98,28 +117,47 @@ async fn count_down(
             break is_last;
         }
     };
+    drop(left);
     if !is_last {
         // The link tells the new process that this one is there.
         let _ = finishes.await;
     }
 }
 
-fn is_question(text: &[u8]) -> bool {
-    matches!(serde_json::from_slice(text), Ok(SuccessionStep::Count))
-}
-
 /// The new process's end: has readers of counters ask the old process, until that ends.
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub(crate) fn follow(link: SuccessionLink, source: CounterSource, questions: CarriedQuestions) {
-    tokio::spawn(async move { Following { link, source, questions }.run().await });
+pub(crate) fn follow(
+    link: SuccessionLink,
+    source: CounterSource,
+    questions: CarriedQuestions,
+) -> Farewell {
+    let (farewell, farewells) = mpsc::unbounded_channel();
+    let following = Following { link, source, questions, farewells };
+    tokio::spawn(async move { following.run().await });
+    Farewell(farewell)
+}
+
+/// Tells the old process that this one stops in order. Without it, the old one would serve again.
+#[derive(Debug)]
+pub(crate) struct Farewell(mpsc::UnboundedSender<oneshot::Sender<()>>);
+
+impl Farewell {
+    /// Says it. Waits until it is sent, or the old process is gone.
+    pub(crate) async fn say(&self) {
+        let (sent, is_sent) = oneshot::channel();
+        if self.0.send(sent).is_ok() {
+            let _ = timeout(FAREWELL_PATIENCE, is_sent).await;
+        }
+    }
 }
 
 struct Following {
     link: SuccessionLink,
     source: CounterSource,
     questions: CarriedQuestions,
+    farewells: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
 }
 
 impl Following {
@@ -140,6 +178,11 @@ impl Following {
                     pending.drain(..).for_each(|reader: oneshot::Sender<()>| _ = reader.send(()));
                     (is_under_way, is_late) = (false, false);
                     !waiting.is_empty()
+                }
+                Some(_sent) = self.farewells.recv() => {
+                    let text = serde_json::to_vec(&SuccessionStep::Leaving).unwrap_or_default();
+                    let _ = timeout(SEND_PATIENCE, self.link.send(&text)).await;
+                    false
                 }
                 reader = self.questions.next() => {
                     waiting.extend(reader.filter(|_| !is_late));
@@ -205,7 +248,8 @@ mod tests {
         let (one, other) = UnixStream::pair().expect("a pair");
         let (old, new) = (source(5), source(1));
         let counting = CountingDown::start(SuccessionLink::over(one), old.clone());
-        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
+        let _farewell =
+            follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
         assert_eq!(sum(&new).await, 6);
         old.board.leave(Report { requests: 10, ..Report::default() });
         assert_eq!(sum(&new).await, 16);
@@ -220,10 +264,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn orderly_stop_of_the_new_process_is_known_and_a_crash_is_not() {
+        for says in [true, false] {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            let new = source(1);
+            let mut counting = CountingDown::start(SuccessionLink::over(one), source(5));
+            let link = SuccessionLink::over(other);
+            if says {
+                let farewell = follow(link, new.clone(), new.board.follow_predecessor());
+                farewell.say().await;
+            } else {
+                drop(link);
+            }
+            assert_eq!(counting.has_left().await, says);
+        }
+    }
+
+    #[tokio::test]
     async fn malformed_messages_leave_the_counters() {
         let (one, other) = UnixStream::pair().expect("a pair");
         let (mut old, new) = (SuccessionLink::over(one), source(1));
-        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
+        let _farewell =
+            follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
         let answers = async {
             for text in [r#"{"counted":{"board":{"requests":4}}}"#, "?", r#"{"counted":null}"#] {
                 old.receive().await.expect("a question");
@@ -248,14 +310,14 @@ mod tests {
         let counting = CountingDown::start(SuccessionLink::over(one), source(1));
         tokio::task::yield_now().await;
         // The new process has failed: its end is closed, or it is killed.
-        let CountingDown { finish, task } = counting;
+        let CountingDown { finish, task, .. } = counting;
         drop(finish);
         task.await.expect("no panic");
         let read = tokio::io::AsyncReadExt::read(&mut other, &mut [0]).await;
         assert_eq!(read.expect("an end"), 0);
 
         let (one, other) = UnixStream::pair().expect("a pair");
-        let CountingDown { finish, task } =
+        let CountingDown { finish, task, .. } =
             CountingDown::start(SuccessionLink::over(one), source(1));
         drop(other);
         tokio::task::yield_now().await;
@@ -268,7 +330,8 @@ mod tests {
     async fn readers_do_not_wait_for_a_process_that_hangs() {
         let (_hangs, other) = UnixStream::pair().expect("a pair");
         let new = source(1);
-        follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
+        let _farewell =
+            follow(SuccessionLink::over(other), new.clone(), new.board.follow_predecessor());
         for _ in 0..3 {
             assert_eq!(sum(&new).await, 1);
         }

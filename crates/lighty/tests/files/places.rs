@@ -183,6 +183,14 @@ fn databases_that_are_broken_or_missing_prevent_the_start() {
         let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
         assert!(code == 1 && err.contains(fault), "{err}");
     }
+    for lines in [
+        "$GEOIP[\"country/iso_code\"] == \"DE\" { }",
+        "$GEOIP[\"a\"] == \"b\" { }\n$HTTP[\"host\"] == \"a\" { maxminddb.db = \"@DIR@/a.mmdb\" }",
+    ] {
+        let setup = site().file("../a.mmdb", place_db(&[])).config(lines);
+        let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
+        assert!(code == 1 && err.contains("$GEOIP: conditions on places need"), "{err}");
+    }
     for (line, fault) in [
         ("maxminddb.env = ( \"A\" => \"/country\" )", "no path of a value"),
         ("maxminddb.db = \"a.mmdb\"", "not an absolute path"),

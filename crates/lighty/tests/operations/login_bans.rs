@@ -83,7 +83,31 @@ fn proxy_is_not_banned_for_its_clients() {
     assert_eq!(ask(&mut client, RIGHT, one).status, 429);
     assert_eq!(ask(&mut client, RIGHT, other).status, 200);
     assert_eq!(ask(&mut connect(&server), RIGHT, other).status, 200);
+    // The proxy itself, which names no client or hides it.
+    for hidden in ["", "X-Forwarded-For: ,\r\n", "X-Forwarded-For: unknown\r\n"] {
+        fail(&mut client, 9, hidden);
+    }
+    assert_eq!(ask(&mut connect(&server), RIGHT, "").status, 200);
     assert_eq!(ctl(&server, &["bans"]).1.trim(), "[]");
+}
+
+#[test]
+fn guesses_that_wait_are_refused_after_the_ban() {
+    let server = site("\"max\" => 2").config("auth.delay-invalid-creds := \"enable\"").start();
+    let mut clients: Vec<_> = (0..8).map(|_| connect(&server)).collect();
+    // All are accepted before the ban.
+    for client in &mut clients {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().status, 200);
+    }
+    // All are sent before the first response, which comes after a second.
+    for client in &mut clients {
+        let head = format!("GET /private/a HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {WRONG}");
+        client.send(format!("{head}\r\n\r\n"));
+    }
+    let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status).collect();
+    let wrong = statuses.iter().filter(|status| **status == 401).count();
+    assert!(wrong == 2 && statuses.iter().all(|s| [401, 429].contains(s)), "{statuses:?}");
 }
 
 #[test]

@@ -175,6 +175,33 @@ fn files_and_commands_that_the_sandbox_hides_from_a_reload_come_by_an_upgrade() 
 }
 
 #[test]
+fn stop_right_after_an_upgrade_ends_both_processes() {
+    for (mode, order) in [("auto", "stop"), ("auto", "INT"), ("auto", "TERM"), ("off", "stop")] {
+        let line = Line::start(site().config(&format!("server.sandbox = \"{mode}\"")));
+        let old = line.first.pid();
+        std::thread::scope(|scope| {
+            let upgrading = scope.spawn(|| line.ctl(&["upgrade"]));
+            let has_taken_over = || ![0, old].contains(&line.pid());
+            assert!(wait_until(PATIENCE, has_taken_over), "{}", line.first.log());
+            let new = line.pid();
+            match order {
+                "stop" => drop(line.done(&["stop"])),
+                signal => {
+                    let signal = if signal == "INT" { Signal::INT } else { Signal::TERM };
+                    let pid = Pid::from_raw(new as i32).expect("a process");
+                    rustix::process::kill_process(pid, signal).expect("sent");
+                }
+            }
+            let are_gone = || !is_running(new) && !is_running(old);
+            assert!(wait_until(PATIENCE, are_gone), "{mode} {order}: {}", line.first.log());
+            let (status, out, err) = upgrading.join().expect("no panic");
+            assert_eq!(status, 0, "{mode} {order}: {out}{err}");
+        });
+        assert!(get(line.first.address()).is_err(), "{mode} {order}");
+    }
+}
+
+#[test]
 fn reload_and_upgrade_that_both_fail_name_both_reasons() {
     let line = Line::start(site().config("server.sandbox = \"auto\"").config("# end"));
     let path = line.first.directory().join("lighty.conf");

@@ -2,14 +2,17 @@
 //!
 //! Reading order: `require` (access rules) · `claim` (credentials as sent) · `users` and `store`
 //! (the files, reloaded on change) · `password` with `md5_crypt` and `sha_crypt` (hashes) ·
-//! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `digest` and `nonce`
-//! (RFC 7616) · `failures` (bans). Reading files and hashing passwords happens off the event loops.
+//! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `digest`,
+//! `digest_check` and `nonce` (RFC 7616) · `answer` (users and challenges) · `failures`
+//! (bans). Reading files and hashing passwords happens off the event loops.
 
+mod answer;
 mod argon2_hash;
 mod claim;
 mod credentials_error;
 mod des_crypt;
 mod digest;
+mod digest_check;
 mod failures;
 mod md5_crypt;
 mod nonce;
@@ -28,23 +31,20 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_config::Directive;
-use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Hooks, Module, Step, Traits};
-use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
-use lighty_http::{Known, Status, Version};
+use lighty_core::{Exchange, Fault, FaultReport, Level, Settings};
+use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
+use answer::{challenge, delay, grant, shown};
 use claim::{Claim, claim};
 use credentials_error::CredentialsError;
-use digest::DigestCredentials;
 use failures::Failures;
-use nonce::{Nonces, Use};
+use nonce::Nonces;
 pub use password::{PasswordScheme, hash_password};
 use require::Rule;
 pub use settings::AuthSettings;
@@ -68,9 +68,6 @@ pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
 
 /// Time for which wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
-
-/// Delay of the response to wrong credentials.
-const DELAY: Duration = Duration::from_secs(1);
 
 /// Files by name.
 type Stores<K, T> = Mutex<HashMap<K, Arc<Store<T>>>>;
@@ -389,81 +386,6 @@ impl Auth {
         }
     }
 
-    async fn digest(
-        &self,
-        ex: &Exchange,
-        own: &AuthSettings,
-        rule: &Rule,
-        credentials: DigestCredentials,
-    ) -> Verdict {
-        let Some((kind, path)) = own.users() else { return no_users() };
-        if kind == UserFileFormat::Htpasswd {
-            let message = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
-            return broken(message).into();
-        }
-        if credentials.realm != rule.realm.as_bytes() {
-            return Verdict::Unfit(CredentialsError::OtherRealm);
-        }
-        if !digest::is_made_for(&credentials.uri, &ex.request.target_raw) {
-            let detail = "the uri is not that of the request";
-            return FaultReport::new(Fault::AuthMalformed, detail).into();
-        }
-        let store = self.cache.users(kind, path);
-        let users = match self.load(ex, &store).await {
-            Ok(users) => users,
-            Err(report) => return report.into(),
-        };
-        let name = match self.real_name(ex, own, rule, &users, &credentials).await {
-            Ok(name) => name,
-            Err(verdict) => return verdict,
-        };
-        // An unknown user takes as long as a known one.
-        let known = users.table.ha1(&name, &rule.realm, credentials.algorithm);
-        let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
-        let is_right = signed_methods(&ex.request).into_iter().fold(false, |is_right, method| {
-            let expected = credentials.expected(ha1, method.as_bytes());
-            is_right
-                | verify_slices_are_equal(expected.as_bytes(), credentials.response.as_bytes())
-                    .is_ok()
-        });
-        if !is_right || known.is_none() {
-            return Verdict::Wrong { name };
-        }
-        match self.check_nonce(rule, &credentials, ex.machine.clock.steady_unix_s()) {
-            Use::First => Verdict::Known { name, scheme: "Digest" },
-            Use::Stale => Verdict::Stale,
-        }
-    }
-
-    fn check_nonce(&self, rule: &Rule, credentials: &DigestCredentials, now_s: u64) -> Use {
-        let (nonces, secret, realm) = (&self.cache.nonces, &rule.nonce_secret, &rule.realm);
-        let opaque = nonces.opaque(secret, realm);
-        if credentials.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
-            return Use::Stale;
-        }
-        nonces.check(secret, realm, &credentials.nonce, credentials.count, now_s)
-    }
-
-    /// Resolves a hashed user name; this takes one hash per user.
-    async fn real_name(
-        &self,
-        ex: &Exchange,
-        own: &AuthSettings,
-        rule: &Rule,
-        users: &Arc<Loaded<Users>>,
-        credentials: &DigestCredentials,
-    ) -> Result<Vec<u8>, Verdict> {
-        if !credentials.userhash {
-            return Ok(credentials.username.clone());
-        }
-        let hash = String::from_utf8_lossy(&credentials.username).to_ascii_lowercase();
-        let (users, realm) = (Arc::clone(users), Arc::clone(&rule.realm));
-        let algorithm = credentials.algorithm;
-        let search = move || users.table.unhash(&hash, &realm, algorithm).ok_or(hash);
-        let found = self.in_turn(ex, own, search).await?;
-        Ok(found.unwrap_or_else(String::into_bytes))
-    }
-
     async fn admits(
         &self,
         ex: &Exchange,
@@ -537,98 +459,5 @@ fn is_vouched_for(ex: &Exchange, own: &AuthSettings, rule: &Rule) -> bool {
     match &request.auth_realm {
         Some(realm) => *realm == rule.realm,
         None => (own.extern_authn || rule.is_extern()) && !request.remote_user.is_empty(),
-    }
-}
-
-fn grant(ex: &mut Exchange, rule: &Rule, name: &[u8], scheme: &'static str) -> Step<'static> {
-    if ex.settings.module::<AuthSettings>().debug {
-        ex.log(Level::Notice, &format!("auth.debug: user {} by {scheme}", shown(name)));
-    }
-    ex.ext_mut::<VerifiedIdentity>().verify();
-    ex.request.remote_user.clear();
-    ex.request.remote_user.extend_from_slice(name);
-    ex.request.auth_realm = Some(Arc::clone(&rule.realm));
-    ex.environment.set(b"REMOTE_USER", name);
-    ex.environment.set(b"AUTH_TYPE", scheme.as_bytes());
-    Step::Next
-}
-
-/// Sends a 401 with a challenge for each accepted scheme, best first.
-fn challenge(
-    ex: &mut Exchange,
-    rule: &Rule,
-    nonces: &Nonces,
-    fault: Fault,
-    message: &str,
-    is_stale: bool,
-) {
-    if ex.settings.module::<AuthSettings>().debug {
-        let message = if message.is_empty() { "no credentials" } else { message };
-        ex.log(Level::Notice, &format!("auth.debug: 401: {message}"));
-    }
-    ex.fail_saying(fault, message);
-    let realm = digest::quote(&rule.realm);
-    for algorithm in &rule.algorithms {
-        let now_s = ex.machine.clock.steady_unix_s();
-        let nonce = nonces.make(&rule.nonce_secret, &rule.realm, now_s);
-        let opaque = nonces.opaque(&rule.nonce_secret, &rule.realm);
-        let mut text = format!(
-            "Digest realm={realm}, nonce=\"{nonce}\", opaque=\"{opaque}\", algorithm={}, \
-             qop=\"auth\", charset=UTF-8",
-            algorithm.name()
-        );
-        if rule.userhash {
-            text.push_str(", userhash=true");
-        }
-        if is_stale {
-            text.push_str(", stale=true");
-        }
-        ex.response.fields.push_known(Known::WwwAuthenticate, text);
-    }
-    if rule.basic {
-        let text = format!("Basic realm={realm}, charset=\"UTF-8\"");
-        ex.response.fields.push_known(Known::WwwAuthenticate, text);
-    }
-}
-
-/// Formats a user name for the log.
-fn shown(name: &[u8]) -> String {
-    format!("\"{}\"", name.escape_ascii())
-}
-
-/// Waits [`DELAY`], unless the client disconnects first.
-async fn delay(ex: &mut Exchange) {
-    let span = ex.begin_span(Span::Delay);
-    tokio::select! {
-        biased;
-        () = tokio::time::sleep(DELAY) => {}
-        _ = ex.client_gone() => {}
-    }
-    ex.begin_span(span);
-}
-
-/// Methods that a client may have signed. An extended CONNECT is handled as the GET of an upgrade
-/// (RFC 8441 section 5); its client may sign either method, as in lighttpd.
-fn signed_methods(request: &Request) -> [&'static str; 2] {
-    let method = request.method.map_or("", |method| method.as_str());
-    let is_connect = request.upgrade && request.version == Version::Http2;
-    [method, if is_connect { "CONNECT" } else { method }]
-}
-
-#[cfg(test)]
-mod tests {
-    use lighty_http::Method;
-
-    use super::*;
-
-    #[test]
-    fn clients_of_an_extended_connect_sign_either_method() {
-        let mut request =
-            Request { method: Some(Method::Get), version: Version::Http2, ..Request::default() };
-        assert_eq!(signed_methods(&request), ["GET", "GET"]);
-        request.upgrade = true;
-        assert_eq!(signed_methods(&request), ["GET", "CONNECT"]);
-        request.version = Version::Http11;
-        assert_eq!(signed_methods(&request), ["GET", "GET"], "an upgrade of HTTP/1.1 is a GET");
     }
 }

@@ -50,6 +50,14 @@ pub struct Counters {
     pub cut: Counter,
     /// Connections ended by a timeout or a minimum rate.
     pub timed_out: Counter,
+    /// Connections of banned clients, closed at once.
+    pub banned: Counter,
+    /// Wrong credentials.
+    pub login_failures: Counter,
+    /// Clients banned for wrong credentials.
+    pub login_bans: Counter,
+    /// Requests of these clients that were refused.
+    pub login_refusals: Counter,
     /// Times that accepting paused for lack of descriptors or connection slots.
     pub accept_pauses: Counter,
     /// Request fields withheld from programs because their names collide.

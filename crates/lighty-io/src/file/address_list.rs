@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::followed::Followed;
+use super::followed::{Followed, FollowedContents};
 
 /// Maximum length of a file, in bytes.
 pub const LIST_BYTES_MAX: u64 = 64 << 20;
@@ -57,6 +57,15 @@ impl AddressList {
             IpAddr::V4(address) => is_within(&self.v4, address.to_bits()),
             IpAddr::V6(address) => is_within(&self.v6, address.to_bits()),
         }
+    }
+}
+
+impl FollowedContents for AddressList {
+    const KIND: &'static str = "addresses";
+
+    /// Networks, those that touch counted as one.
+    fn entries(&self) -> u64 {
+        (self.v4.len() + self.v6.len()) as u64
     }
 }
 

@@ -20,27 +20,55 @@ const SETTLED_S: i64 = 3;
 /// Makes the contents of a file's bytes.
 pub type ParseContents<T> = fn(Vec<u8>) -> io::Result<T>;
 
+/// Contents of a file.
+pub trait FollowedContents: Send + Sync + 'static {
+    /// The kind of data, for operators.
+    const KIND: &'static str;
+
+    /// The number of its entries.
+    fn entries(&self) -> u64;
+}
+
 /// A file with its contents. Equal paths are one file in the whole process.
 pub struct Followed<T> {
     path: PathBuf,
     bytes_max: u64,
     parse: ParseContents<T>,
     contents: RwLock<Option<Arc<T>>>,
-    seen: Mutex<SeenVersion>,
+    /// The version that was read, once it can no longer change unnoticed. Locked during a read.
+    stamp: Mutex<Option<Stamp>>,
+    outcome: Mutex<ReadOutcome>,
 }
 
+/// The outcome of the latest look at a file.
 #[derive(Default)]
-struct SeenVersion {
-    /// The version that was read, once it can no longer change unnoticed.
-    stamp: Option<Stamp>,
-    /// The fault that was reported last.
+struct ReadOutcome {
+    /// Wall-clock second at which the contents were read; 0: not yet.
+    read_s: i64,
+    /// The fault since then.
     fault: Option<String>,
+}
+
+/// The state of a file, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowedState {
+    /// The file's path.
+    pub path: PathBuf,
+    /// The kind of data.
+    pub kind: &'static str,
+    /// The number of entries of the contents in use.
+    pub entries: u64,
+    /// Wall-clock second at which they were read.
+    pub read_s: i64,
+    /// The reason why they are not those of the file.
+    pub fault: Option<String>,
 }
 
 /// A file whatever its contents are.
 trait FollowedFile: Any + Send + Sync {
     fn path(&self) -> &Path;
     fn look(&self);
+    fn state(&self) -> Option<FollowedState>;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
@@ -50,7 +78,7 @@ static FILES: Mutex<Vec<Weak<dyn FollowedFile>>> = Mutex::new(Vec::new());
 /// True once the thread runs.
 static FOLLOWS: Mutex<bool> = Mutex::new(false);
 
-impl<T: Send + Sync + 'static> Followed<T> {
+impl<T: FollowedContents> Followed<T> {
     /// The file with this path. It is not read yet, unless another part of the process uses it.
     pub fn at(path: &Path, bytes_max: u64, parse: ParseContents<T>) -> Arc<Self> {
         let mut files = unpoisoned(&FILES);
@@ -63,7 +91,8 @@ impl<T: Send + Sync + 'static> Followed<T> {
                 bytes_max,
                 parse,
                 contents: RwLock::default(),
-                seen: Mutex::default(),
+                stamp: Mutex::default(),
+                outcome: Mutex::default(),
             });
             let weak: Weak<Self> = Arc::downgrade(&file);
             files.push(weak);
@@ -87,8 +116,7 @@ impl<T: Send + Sync + 'static> Followed<T> {
     /// # Errors
     /// Errors of the system and of the contents, with the path.
     pub fn read(&self) -> io::Result<()> {
-        let mut seen = unpoisoned(&self.seen);
-        let read = self.read_changed(&mut seen);
+        let read = self.read_changed(&mut unpoisoned(&self.stamp));
         read.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -97,10 +125,10 @@ impl<T: Send + Sync + 'static> Followed<T> {
         })
     }
 
-    fn read_changed(&self, seen: &mut SeenVersion) -> io::Result<()> {
+    fn read_changed(&self, known: &mut Option<Stamp>) -> io::Result<()> {
         let file = SmallFile::open(&self.path)?;
         let stamp = file.stamp();
-        if seen.stamp == Some(stamp) {
+        if *known == Some(stamp) {
             return Ok(());
         }
         let bytes = file.read(self.bytes_max).map_err(|error| match error.kind() {
@@ -111,29 +139,45 @@ impl<T: Send + Sync + 'static> Followed<T> {
         })?;
         let contents = (self.parse)(bytes)?;
         *self.contents.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(contents));
-        let is_settled = Clock::start().unix_s() - stamp.changed_s() >= SETTLED_S;
-        seen.stamp = is_settled.then_some(stamp);
+        let now_s = Clock::start().unix_s();
+        *known = (now_s - stamp.changed_s() >= SETTLED_S).then_some(stamp);
+        unpoisoned(&self.outcome).read_s = now_s;
         Ok(())
     }
 }
 
-impl<T: Send + Sync + 'static> FollowedFile for Followed<T> {
+impl<T: FollowedContents> FollowedFile for Followed<T> {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn look(&self) {
         let fault = self.read().err().map(|error| error.to_string());
-        let mut seen = unpoisoned(&self.seen);
-        if let Some(text) = fault.as_ref().filter(|_| seen.fault != fault) {
+        let mut outcome = unpoisoned(&self.outcome);
+        if let Some(text) = fault.as_ref().filter(|_| outcome.fault != fault) {
             log_writer::report(&format!("{text}; the contents that were read before stay in use"));
         }
-        seen.fault = fault;
+        outcome.fault = fault;
+    }
+
+    fn state(&self) -> Option<FollowedState> {
+        let entries = self.contents()?.entries();
+        let outcome = unpoisoned(&self.outcome);
+        let (read_s, fault) = (outcome.read_s, outcome.fault.clone());
+        Some(FollowedState { path: self.path.clone(), kind: T::KIND, entries, read_s, fault })
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
+}
+
+/// States of all files that were read, in the order of their paths. Does not wait for the disk.
+pub fn states() -> Vec<FollowedState> {
+    let files: Vec<_> = unpoisoned(&FILES).iter().filter_map(Weak::upgrade).collect();
+    let mut states: Vec<_> = files.iter().filter_map(|file| file.state()).collect();
+    states.sort_by(|one, other| one.path.cmp(&other.path));
+    states
 }
 
 /// Starts the thread that looks for changes, if there are files and it does not run yet. Call it
@@ -166,6 +210,14 @@ fn unpoisoned<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    impl FollowedContents for String {
+        const KIND: &'static str = "text";
+
+        fn entries(&self) -> u64 {
+            self.len() as u64
+        }
+    }
+
     fn text(bytes: Vec<u8>) -> io::Result<String> {
         String::from_utf8(bytes).map_err(io::Error::other)
     }
@@ -189,9 +241,13 @@ mod tests {
             let _ = file.read();
             assert_eq!(*file.contents().expect("contents"), now);
         }
+        let state = || states().into_iter().find(|state| state.path == path).expect("a state");
+        assert!(state().fault.is_none() && state().read_s > 0);
         std::fs::remove_file(&path).expect("removed");
         file.look();
         assert_eq!(*file.contents().expect("contents"), "12345678");
+        assert_eq!((state().kind, state().entries), ("text", 8));
+        assert!(state().fault.is_some_and(|text| text.contains("No such file")));
     }
 
     #[test]
@@ -201,7 +257,7 @@ mod tests {
         std::fs::write(&path, "one").expect("written");
         let file = Followed::at(&path, 8, text);
         file.read().expect("read");
-        unpoisoned(&file.seen).stamp = Some(SmallFile::open(&path).expect("open").stamp());
+        *unpoisoned(&file.stamp) = Some(SmallFile::open(&path).expect("open").stamp());
         let first = file.contents().expect("contents");
         file.read().expect("read");
         assert!(Arc::ptr_eq(&first, &file.contents().expect("contents")));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use maxminddb::{PathElement, Reader};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::followed::Followed;
+use super::followed::{Followed, FollowedContents};
 
 /// Maximum length of a database, in bytes.
 pub const DATABASE_BYTES_MAX: u64 = 1 << 30;
@@ -58,6 +58,15 @@ impl PlaceDb {
         // An error: a key where the database has no map.
         let value: PlaceValue = found.decode_path(elements.get(..count)?).ok()??;
         value.0
+    }
+}
+
+impl FollowedContents for PlaceDb {
+    const KIND: &'static str = "places";
+
+    /// Nodes of the search tree.
+    fn entries(&self) -> u64 {
+        self.0.metadata().node_count.into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use lighty_config::{CompileCtx, Reject, Value, parse_int_clamped};
-use lighty_core::machine::bans::network;
+use lighty_core::machine::bans::{Ban, BanCause, BanExtent, network};
 use lighty_core::{Exchange, Fault, Level};
 use lighty_http::Known;
 
@@ -30,10 +30,8 @@ pub(super) struct Failures(Mutex<HashMap<IpAddr, FailedLogins, RandomState>>);
 struct FailedLogins {
     count: u32,
     since_s: u64,
-    /// 0: not banned.
+    /// End of a ban that found no room among the server's bans; 0: none.
     banned_until_s: u64,
-    /// The ban is one of the server's bans, which an operator can end.
-    is_listed: bool,
 }
 
 impl FailedLogins {
@@ -44,40 +42,37 @@ impl FailedLogins {
 }
 
 impl Failures {
-    /// Seconds for which a client is still banned. `is_listed` is true if the server's bans have
-    /// it.
-    fn ban_left_s(&self, client: IpAddr, now_s: u64, is_listed: bool) -> Option<u64> {
-        let table = self.table();
-        let row = table.get(&network(client))?;
-        let is_ended = row.is_listed && !is_listed;
-        row.banned_until_s.checked_sub(now_s).filter(|left_s| *left_s > 0 && !is_ended)
+    /// Seconds for which a client is still banned here.
+    fn ban_left_s(&self, client: IpAddr, now_s: u64) -> Option<u64> {
+        let until_s = self.table().get(&network(client))?.banned_until_s;
+        until_s.checked_sub(now_s).filter(|left_s| *left_s > 0)
     }
 
-    /// Notes that the server's bans have a client.
-    fn list(&self, client: IpAddr) {
-        if let Some(row) = self.table().get_mut(&network(client)) {
-            row.is_listed = true;
-        }
+    /// Bans a client here. The failures of the next ban are counted anew.
+    fn ban(&self, client: IpAddr, limit: FailureLimit, now_s: u64) {
+        let banned_until_s = now_s + u64::from(limit.ban_s);
+        let row = FailedLogins { count: 0, since_s: now_s, banned_until_s };
+        self.table().insert(network(client), row);
     }
 
-    /// Counts a failure. Returns true if it leads to a ban.
+    /// Counts a failure. Returns true if it is one too many: then the count begins again.
     fn note(&self, client: IpAddr, limit: FailureLimit, now_s: u64) -> bool {
         let mut table = self.table();
         let client = network(client);
         if table.len() >= CLIENTS_MAX && !table.contains_key(&client) {
             make_room(&mut table, limit, now_s);
         }
-        let first = FailedLogins { count: 0, since_s: now_s, banned_until_s: 0, is_listed: false };
+        let first = FailedLogins { count: 0, since_s: now_s, banned_until_s: 0 };
         let row = table.entry(client).or_insert(first);
         if row.is_over(limit, now_s) {
             *row = first;
         }
         row.count += 1;
-        let is_banned = row.count >= limit.max;
-        if is_banned {
-            *row = FailedLogins { banned_until_s: now_s + u64::from(limit.ban_s), ..first };
+        let is_too_many = row.count >= limit.max;
+        if is_too_many {
+            table.remove(&client);
         }
-        is_banned
+        is_too_many
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<IpAddr, FailedLogins, RandomState>> {
@@ -118,32 +113,41 @@ fn client(ex: &Exchange) -> Option<IpAddr> {
 pub(super) fn refuse(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Failures) -> bool {
     let Some(client) = client(ex).filter(|_| limit.is_some()) else { return false };
     let clock = &ex.machine.clock;
-    let is_listed = ex.machine.bans.has(client, clock.unix_s());
-    let Some(left_s) = failures.ban_left_s(client, clock.mono_ms() / 1000, is_listed) else {
-        return false;
+    let now_s = clock.unix_s();
+    let listed = ex.machine.bans.find(client, now_s).filter(|ban| ban.cause == BanCause::Logins);
+    let left_s = match listed {
+        Some(ban) => Some((ban.until_s - now_s).unsigned_abs()),
+        None => failures.ban_left_s(client, clock.mono_ms() / 1000),
     };
+    let Some(left_s) = left_s else { return false };
+    ex.machine.counters.login_refusals.add(1);
     ex.fail(Fault::AuthBanned);
     ex.response.fields.set(Known::RetryAfter, left_s.to_string());
     true
 }
 
-/// Counts a failure of the request's client. Connections of a banned client are refused, too,
-/// unless they are a proxy's.
+/// Counts a failure of the request's client, and bans it after too many: its connections, or its
+/// requests if they come through a proxy.
 pub(super) fn note(ex: &mut Exchange, limit: Option<FailureLimit>, failures: &Failures) {
+    ex.machine.counters.login_failures.add(1);
     let Some((limit, client)) = limit.zip(client(ex)) else { return };
-    if !failures.note(client, limit, ex.machine.clock.mono_ms() / 1000) {
+    let mono_s = ex.machine.clock.mono_ms() / 1000;
+    if !failures.note(client, limit, mono_s) {
         return;
     }
     let FailureLimit { max, ban_s, .. } = limit;
-    let client = network(client);
-    let text = format!("auth.failures: {client} is banned for {ban_s} s after {max} wrong logins");
+    let shown = network(client);
+    let text = format!("auth.failures: {shown} is banned for {ban_s} s after {max} wrong logins");
     ex.log(Level::Warning, &text);
-    if ex.request.proxy_ip.is_none() {
-        let now_s = ex.machine.clock.unix_s();
-        // Without room there, its requests are refused, and its connections accepted.
-        if ex.machine.bans.add(client, now_s + i64::from(ban_s), now_s) {
-            failures.list(client);
-        }
+    ex.machine.counters.login_bans.add(1);
+    let now_s = ex.machine.clock.unix_s();
+    let extent = match ex.request.proxy_ip {
+        None => BanExtent::Connections,
+        Some(_) => BanExtent::Requests,
+    };
+    let ban = Ban { until_s: now_s + i64::from(ban_s), cause: BanCause::Logins, extent };
+    if !ex.machine.bans.add(client, ban, now_s) {
+        failures.ban(client, limit, mono_s);
     }
 }
 
@@ -185,25 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn client_is_banned_at_the_limit_and_for_its_time() {
+    fn failure_at_the_limit_is_one_too_many_and_a_ban_has_its_time() {
         let failures = Failures::default();
         assert!(!failures.note(client(1), LIMIT, 10) && !failures.note(client(1), LIMIT, 20));
-        assert_eq!(failures.ban_left_s(client(1), 20, false), None);
         assert!(failures.note(client(1), LIMIT, 69));
-        assert_eq!(failures.ban_left_s(client(1), 69, false), Some(100));
-        assert_eq!(failures.ban_left_s(client(1), 168, false), Some(1));
-        assert_eq!(failures.ban_left_s(client(1), 169, false), None);
-        assert_eq!(failures.ban_left_s(client(2), 69, false), None);
-    }
-
-    #[test]
-    fn listed_ban_ends_with_its_entry_in_the_list() {
-        let failures = Failures::default();
-        (0..3).for_each(|_| _ = failures.note(client(1), LIMIT, 0));
-        assert_eq!(failures.ban_left_s(client(1), 0, false), Some(100), "without room in the list");
-        failures.list(client(1));
-        assert_eq!(failures.ban_left_s(client(1), 0, true), Some(100));
-        assert_eq!(failures.ban_left_s(client(1), 0, false), None);
+        assert!(!failures.note(client(1), LIMIT, 69), "counted anew");
+        assert_eq!(failures.ban_left_s(client(1), 69), None, "the server's bans have it");
+        failures.ban(client(1), LIMIT, 69);
+        assert_eq!(failures.ban_left_s(client(1), 69), Some(100));
+        assert_eq!(failures.ban_left_s(client(1), 168), Some(1));
+        assert_eq!(failures.ban_left_s(client(1), 169), None);
+        assert_eq!(failures.ban_left_s(client(2), 69), None);
     }
 
     #[test]
@@ -218,15 +214,9 @@ mod tests {
     #[test]
     fn clients_of_ipv6_are_counted_by_network() {
         let failures = Failures::default();
-        for text in ["2001:db8::1", "2001:db8::2", "2001:db8::3"] {
-            failures.note(text.parse().expect(text), LIMIT, 0);
-        }
-        assert!(
-            failures.ban_left_s("2001:db8::ffff".parse().expect("an address"), 1, false).is_some()
-        );
-        assert!(
-            failures.ban_left_s("2001:db8:0:1::1".parse().expect("another"), 1, false).is_none()
-        );
+        let note = |text: &str| failures.note(text.parse().expect(text), LIMIT, 0);
+        assert!(!note("2001:db8::1") && !note("2001:db8::2") && !note("2001:db8:0:1::1"));
+        assert!(note("2001:db8::3"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lighty_core::machine::metrics::history::{Second, merged};
 use lighty_core::machine::metrics::hosts::HostCounts;
 use lighty_core::machine::status_board::{BackendPool, ConnectionReport, Report, StatusBoard};
+use lighty_io::file::followed::{self, FollowedState};
 
 use super::durations::Durations;
 use super::hosts;
@@ -28,6 +29,8 @@ pub(super) struct Facts {
     pub(super) pools: Vec<BackendPool>,
     /// Names of certificates and their expiry, in wall-clock seconds.
     pub(super) certificates: Vec<(String, i64)>,
+    /// Files of data that are read again when they change.
+    pub(super) data_files: Vec<FollowedState>,
     pub(super) durations: Durations,
     /// Names of hosts and their counts.
     pub(super) hosts: Vec<(Arc<str>, HostCounts)>,
@@ -39,10 +42,16 @@ pub(super) struct Facts {
 impl Facts {
     /// Gathers the data of the process. Too slow for an event loop if there is much.
     pub(super) fn gather(input: FactsInput, board: &StatusBoard) -> Self {
+        let [operators, logins] = board.bans().counts(input.now_s);
+        let mut figures = board.figures(&input.reports);
+        figures.push(("bans.logins".to_owned(), logins.to_string()));
+        figures.push(("bans.operator".to_owned(), operators.to_string()));
+        figures.sort();
         Self {
-            figures: board.figures(&input.reports),
+            figures,
             pools: board.pools(),
             certificates: board.certificates(),
+            data_files: followed::states(),
             durations: Durations::merged(&input.reports, board.names()),
             hosts: hosts::merged(&input.reports, board.names()),
             history: merged(input.reports.iter().map(|report| &*report.history)),

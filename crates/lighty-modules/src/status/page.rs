@@ -6,6 +6,7 @@ use lighty_core::machine::status_board::{
     BackendPool, BackendReport, ConnState, ConnectionReport, Report,
 };
 use lighty_http::{date, html};
+use lighty_io::file::followed::FollowedState;
 use lighty_io::sandbox;
 
 use super::charts;
@@ -36,6 +37,7 @@ pub(super) fn status(facts: &Facts) -> String {
     page += &section("backends", backends(&facts.pools));
     page += &section("workers", workers(facts));
     page += &section("certificates", certificates(facts));
+    page += &section("data", data_files(facts));
     page += &section("states", legend(facts));
     page += &section("clients", connections(facts));
     if facts.input.sort {
@@ -304,6 +306,33 @@ fn certificates(facts: &Facts) -> String {
         "<h2>Certificates</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
          aria-label=\"Certificates\"><table>\n<tr><th>File</th>\
          <th>Valid for</th></tr>\n{rows}</table></div>\n"
+    )
+}
+
+/// Files of data that are read again when they change.
+fn data_files(facts: &Facts) -> String {
+    let row = |file: &FollowedState| {
+        let age_s = u64::try_from(facts.input.now_s - file.read_s).unwrap_or(0);
+        let state = match &file.fault {
+            None => "<td>current</td>".to_owned(),
+            Some(fault) => format!("<td class=\"down\">{}</td>", escaped(fault)),
+        };
+        format!(
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{state}</tr>\n",
+            escaped(&file.path.to_string_lossy()),
+            file.kind,
+            file.entries,
+            duration(age_s),
+        )
+    };
+    let rows: String = facts.data_files.iter().map(row).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<h2>Data</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Data\"><table>\n<tr><th>File</th><th>Kind</th><th>Entries</th>\
+         <th>Read</th><th>State</th></tr>\n{rows}</table></div>\n"
     )
 }
 

@@ -1,10 +1,13 @@
 //! The server's status for programs.
 
+use std::borrow::Cow;
+
 use lighty_core::json;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::history::Second;
 use lighty_core::machine::metrics::hosts::HostCounts;
 use lighty_core::machine::status_board::{BackendPool, ConnectionReport, Report, score};
+use lighty_io::file::followed::FollowedState;
 use serde::{Serialize, Serializer};
 
 use super::facts::Facts;
@@ -114,6 +117,7 @@ struct StatusText<'a> {
     hosts: Vec<HostRow<'a>>,
     stages: Vec<StageRow>,
     certificates: Vec<CertificateRow<'a>>,
+    data_files: Vec<DataFileRow<'a>>,
     history: &'a [Second],
     pools: Vec<PoolRow<'a>>,
     connections: Vec<ConnectionRow<'a>>,
@@ -147,6 +151,7 @@ impl<'a> StatusText<'a> {
             certificates: certificates
                 .map(|(name, expires_s)| CertificateRow { expires_s: *expires_s, name })
                 .collect(),
+            data_files: facts.data_files.iter().map(DataFileRow::of).collect(),
             history: &facts.history,
             pools: facts.pools.iter().map(PoolRow::of).collect(),
             connections: facts.rows().map(ConnectionRow::of).collect(),
@@ -250,6 +255,27 @@ struct HostRow<'a> {
 struct CertificateRow<'a> {
     expires_s: i64,
     name: &'a str,
+}
+
+#[derive(Serialize)]
+struct DataFileRow<'a> {
+    entries: u64,
+    read_s: i64,
+    fault: Option<&'a str>,
+    kind: &'a str,
+    name: Cow<'a, str>,
+}
+
+impl<'a> DataFileRow<'a> {
+    fn of(file: &'a FollowedState) -> Self {
+        Self {
+            entries: file.entries,
+            read_s: file.read_s,
+            fault: file.fault.as_deref(),
+            kind: file.kind,
+            name: file.path.to_string_lossy(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -393,6 +419,13 @@ mod tests {
             figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
             pools: vec![pool],
             certificates: vec![("/a \"b\".pem".to_owned(), 7)],
+            data_files: vec![FollowedState {
+                path: "/drop".into(),
+                kind: "addresses",
+                entries: 3,
+                read_s: 100,
+                fault: Some("gone".to_owned()),
+            }],
             durations: durations(),
             hosts: vec![("a".into(), HostCounts { requests: 2, ..HostCounts::default() })],
             history: vec![Second { at_s: 9, requests: 3, ..Second::default() }],

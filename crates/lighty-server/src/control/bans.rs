@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lighty_core::machine::bans::{BANS_MAX, network};
+use lighty_core::machine::bans::{BANS_MAX, Ban, BanCause, BanExtent, network};
 use lighty_core::machine::status_board::WorkerOrder;
 use lighty_io::clock::Clock;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ pub(super) struct BanView {
     client: String,
     /// Seconds until the ban ends.
     for_s: i64,
+    /// The reason: an operator, or wrong logins.
+    cause: BanCause,
+    /// The refused traffic: connections, or requests of a client behind a proxy.
+    extent: BanExtent,
 }
 
 #[derive(Deserialize)]
@@ -33,9 +37,11 @@ struct BanBody {
 pub(super) fn list(server: &ControlledServer) -> Vec<BanView> {
     let now_s = Clock::start().unix_s();
     let bans = server.plan().shared.board.bans().list(now_s);
-    let view = |(client, until_s): (IpAddr, i64)| BanView {
+    let view = |(client, ban): (IpAddr, Ban)| BanView {
         client: client.to_string(),
-        for_s: until_s - now_s,
+        for_s: ban.until_s - now_s,
+        cause: ban.cause,
+        extent: ban.extent,
     };
     bans.into_iter().map(view).collect()
 }
@@ -51,7 +57,9 @@ pub(super) async fn ban(
     let BanBody { client, for_s } = read_body(&request.body)?;
     let (for_s, now_s) = (seconds(for_s)?, Clock::start().unix_s());
     let board = server.plan().shared.board.clone();
-    if !board.bans().add(client, now_s + for_s, now_s) {
+    let ban =
+        Ban { until_s: now_s + for_s, cause: BanCause::Operator, extent: BanExtent::Connections };
+    if !board.bans().add(client, ban, now_s) {
         return Err(ControlFault::Bans { max: BANS_MAX });
     }
     board.order(&WorkerOrder::KillClient(client)).await;
@@ -71,7 +79,7 @@ pub(super) fn unban(
     match server.plan().shared.board.bans().remove(client) {
         true => {
             let what = named(client);
-            Ok(ChangeDone { message: format!("connections of {what} are accepted again") })
+            Ok(ChangeDone { message: format!("{what} is accepted again") })
         }
         false => Err(ControlFault::NoBan(client)),
     }

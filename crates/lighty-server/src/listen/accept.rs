@@ -141,8 +141,9 @@ impl Worker {
     ) {
         self.machine.counters.connections.add(1);
         if let Peer::Inet(address) = peer
-            && self.machine.bans.has(address.ip(), self.machine.clock.unix_s())
+            && self.machine.bans.refuse_connections(address.ip(), self.machine.clock.unix_s())
         {
+            self.machine.counters.banned.add(1);
             return;
         }
         let peer_text: Rc<str> = match peer {

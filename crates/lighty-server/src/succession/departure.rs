@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use lighty_core::log::levels::{LogModule, OrderedModuleLevel};
 use lighty_core::log::{Level, Log};
+use lighty_core::machine::bans::Ban;
 use lighty_core::machine::request_watch::{TRACES_MAX, TraceFilter};
 use lighty_core::machine::status_board::{ReportParts, StatusBoard, WorkerOrder};
 use lighty_io::clock::Clock;
@@ -31,8 +32,8 @@ pub(crate) struct Departure {
     counts: Option<ProcessCounts>,
     /// Counters that scripts keep.
     script_counters: Vec<(String, i64)>,
-    /// Banned networks, and the wall-clock seconds at which their bans end.
-    bans: Vec<(IpAddr, i64)>,
+    /// Bans by network.
+    bans: Vec<(IpAddr, Ban)>,
     /// Rates of clients.
     rates: Vec<CarriedRate>,
     /// The ordered level of the error log.
@@ -131,8 +132,8 @@ impl Departure {
             counts.continue_in(&shared.board, parts.upstreams);
         }
         states.of::<Accounts>("mod_magnet").recall(self.script_counters);
-        for (client, until_s) in self.bans.into_iter().filter(|(_, until_s)| *until_s > now_s) {
-            shared.board.bans().add(client, until_s, now_s);
+        for (client, ban) in self.bans.into_iter().filter(|(_, ban)| ban.until_s > now_s) {
+            shared.board.bans().add(client, ban, now_s);
         }
         evasive::recall_rates(config, self.rates, clock.mono_us());
         if let Some(order) = self.log_level.and_then(|ordered| ordered.order(now_s)) {

@@ -37,11 +37,16 @@ fn europe(country: &'static str) -> PlaceValue {
     ])
 }
 
+fn in_dir(server: &Server, name: &str) -> String {
+    server.directory().join(name).display().to_string()
+}
+
 #[test]
 fn conditions_compare_with_lists_that_change() {
     let server = site()
         .file("../office", "192.0.2.0/24\n2001:db8::7 # lab\n")
         .file("../bad", "198.51.100.0/24\n")
+        .config("status.metrics-url = \"/metrics\"\nstatus.status-url = \"/status\"")
         .config(
             "$HTTP[\"remote-ip\"] == \"file:@DIR@/office\" {\n\
              setenv.add-response-header = ( \"X-Mark\" => \"office\" )\n}\n\
@@ -68,6 +73,17 @@ fn conditions_compare_with_lists_that_change() {
     server.await_log("line 3: \"nobody\" is no address and no network; the contents that were");
     std::fs::remove_file(&office).expect("removed");
     server.await_log("No such file or directory; the contents that were read before");
+    let metrics = server.get("/metrics").text().to_owned();
+    let file = |name: &str| format!("{{file=\"{}\",kind=\"addresses\"}}", in_dir(&server, name));
+    for line in [
+        format!("lighty_data_file_entries{} 1\n", file("office")),
+        format!("lighty_data_file_faulty{} 1\n", file("office")),
+        format!("lighty_data_file_faulty{} 0\n", file("bad")),
+    ] {
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    let page = server.get("/status").text().to_owned();
+    assert!(page.contains("No such file") && page.contains("<h2>Data</h2>"), "{page}");
     assert_eq!(marked(&server, "203.0.113.1"), "office");
     assert_eq!(marked(&server, "192.0.2.9"), "good");
 }

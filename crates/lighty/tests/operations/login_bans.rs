@@ -6,6 +6,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
+use serde_json::Value;
 
 use crate::ctl::ctl;
 
@@ -88,7 +89,41 @@ fn proxy_is_not_banned_for_its_clients() {
         fail(&mut client, 9, hidden);
     }
     assert_eq!(ask(&mut connect(&server), RIGHT, "").status, 200);
-    assert_eq!(ctl(&server, &["bans"]).1.trim(), "[]");
+    let listed = bans(&server);
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(
+        (&listed[0]["client"], &listed[0]["extent"]),
+        (&"192.0.2.1".into(), &"requests".into())
+    );
+    assert_eq!(ctl(&server, &["unban", "192.0.2.1"]).0, 0);
+    assert_eq!(ask(&mut connect(&server), RIGHT, one).status, 200);
+}
+
+fn bans(server: &Server) -> Value {
+    serde_json::from_str(&ctl(server, &["bans"]).1).expect("JSON")
+}
+
+#[test]
+fn bans_are_counted() {
+    let server = site("\"max\" => 2").config("status.metrics-url = \"/metrics\"").start();
+    let mut open = connect(&server);
+    let mut client = connect(&server);
+    fail(&mut client, 2, "");
+    assert_eq!(ask(&mut client, RIGHT, "").status, 429);
+    connect(&server).expect_end();
+    assert_eq!(bans(&server)[0]["cause"], "logins");
+    open.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    let metrics = open.response().text().to_owned();
+    for line in [
+        "lighty_login_failures_total 2\n",
+        "lighty_login_bans_total 1\n",
+        "lighty_login_refused_requests_total 1\n",
+        "lighty_banned_connections_total 1\n",
+        "lighty_bans{cause=\"operator\"} 0\n",
+        "lighty_bans{cause=\"logins\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use lighty_core::machine::histogram::{REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
 use lighty_core::machine::status_board::{ConnState, FormerWorker, ListenerReport, Report};
+use lighty_io::file::followed::FollowedState;
 use lighty_io::process::usage::usage;
 
 use super::family::{Family, MetricKind};
@@ -22,6 +23,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Family> {
     all.extend(workers(facts));
     all.extend(listeners(facts));
     all.extend(server(facts));
+    all.extend(data_files(facts));
     all.extend(process(facts));
     all.retain(|family| !family.samples.is_empty());
     all
@@ -205,6 +207,38 @@ fn server(facts: &Facts) -> Vec<Family> {
             MetricKind::Counter,
             "Times that a new series was recorded as other because there were too many.",
             facts.durations.others as f64 + facts.sum(|report| report.overflows) as f64,
+        ),
+    ]
+}
+
+/// Files of data that are read again when they change.
+fn data_files(facts: &Facts) -> [Family; 3] {
+    let per_file = |name, help, value: &dyn Fn(&FollowedState) -> f64| {
+        let mut family = Family::new(name, MetricKind::Gauge, help);
+        for file in &facts.data_files {
+            let labels = vec![
+                ("file", Rc::from(&*file.path.to_string_lossy())),
+                ("kind", Rc::from(file.kind)),
+            ];
+            family.add(labels, value(file));
+        }
+        family
+    };
+    [
+        per_file(
+            "lighty_data_file_entries",
+            "Entries of a file of data, such as a list of addresses.",
+            &|file| file.entries as f64,
+        ),
+        per_file(
+            "lighty_data_file_read_timestamp_seconds",
+            "When the contents in use were read, in seconds since 1970.",
+            &|file| file.read_s as f64,
+        ),
+        per_file(
+            "lighty_data_file_faulty",
+            "1 if the file has changed and cannot be used; the contents before stay in use.",
+            &|file| f64::from(u8::from(file.fault.is_some())),
         ),
     ]
 }

@@ -94,7 +94,7 @@ fn banned_client_is_refused_until_the_ban_ends() {
     assert!(ban["client"] == "127.0.0.1" && ban["for_s"].as_i64() > Some(500), "{ban}");
     server.connect().expect_end();
     let out = done(&server, &["unban", "127.0.0.1"]);
-    assert_eq!(out, "connections of 127.0.0.1 are accepted again\n");
+    assert_eq!(out, "127.0.0.1 is accepted again\n");
     assert_eq!(server.get("/a").status, 200);
     done(&server, &["ban", "127.0.0.1", "--for", "1"]);
     assert!(wait_until(PATIENCE, || rows(&server, &["bans"]).is_empty()));

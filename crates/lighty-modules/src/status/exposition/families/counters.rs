@@ -85,6 +85,34 @@ const ROWS: &[CounterRow] = &[
         1.0,
         "Requests answered 503, because a service of auth.forward gave no verdict.",
     ),
+    CounterRow(
+        "server.banned-connections",
+        "lighty_banned_connections",
+        COUNTER,
+        1.0,
+        "Connections of banned clients, closed at once.",
+    ),
+    CounterRow(
+        "server.login-failures",
+        "lighty_login_failures",
+        COUNTER,
+        1.0,
+        "Wrong credentials.",
+    ),
+    CounterRow(
+        "server.login-bans",
+        "lighty_login_bans",
+        COUNTER,
+        1.0,
+        "Clients banned for wrong credentials.",
+    ),
+    CounterRow(
+        "server.login-refusals",
+        "lighty_login_refused_requests",
+        COUNTER,
+        1.0,
+        "Requests refused because their client is banned for wrong credentials.",
+    ),
     CounterRow("server.panics", "lighty_panics", COUNTER, 1.0, "Panics, each of them a bug."),
     CounterRow(
         "server.log-lines-lost",
@@ -370,7 +398,19 @@ pub(super) fn families(figures: &[(String, String)]) -> Vec<Family> {
     };
     let mut families: Vec<_> = ROWS.iter().filter_map(family).collect();
     families.push(reloads(find));
+    families.push(bans(find));
     families
+}
+
+/// Present bans by cause.
+fn bans(find: impl Fn(&str) -> Option<f64>) -> Family {
+    let mut family = Family::new("lighty_bans", GAUGE, "Banned clients by the reason for it.");
+    for (cause, name) in [("operator", "bans.operator"), ("logins", "bans.logins")] {
+        if let Some(count) = find(name) {
+            family.add(vec![("cause", cause.into())], count);
+        }
+    }
+    family
 }
 
 /// Reloads by outcome.

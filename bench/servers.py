@@ -54,6 +54,7 @@ class Tuning:
     http2: bool = False         # in clear text, by prior knowledge
     pair: str = ""              # a file of certificate and key: TLS, with HTTP/2 and HTTP/1.1
     rules: dict = dataclasses.field(default_factory=dict)   # lines for each BASE's configuration
+    above: dict = dataclasses.field(default_factory=dict)   # those outside of its server
 
 
 def chosen(args, tuning=None, root=None):
@@ -97,7 +98,7 @@ def maker(args, name, tuning, root=None):
                   "PROTOCOL": (" ssl" if tuning.pair else "")
                   + (" http2" if tuning.http2 or tuning.pair else ""), "TLS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
-                  "RULES": tuning.rules.get(kind, "")}
+                  "RULES": tuning.rules.get(kind, ""), "ABOVE": tuning.above.get(kind, "")}
         if tuning.php:
             values["SOCKET"] = php_socket(tuning.php, name)
             return php(kind, binary(args, base), values, variant, tuning), port

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-config", &[]),
     ("lighty-wire", &["lighty-buf", "lighty-http"]),
     ("lighty-io", &["lighty-buf"]),
+    ("lighty-cache", &["lighty-buf", "lighty-http", "lighty-io"]),
     ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
     ("lighty-lua", &["lighty-http", "lighty-io"]),
     ("lighty-fetch", &["lighty-http", "lighty-wire", "lighty-io"]),
@@ -31,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const FEATURES: &[&str] = &[
     "lighty-acme",
     "lighty-buf",
+    "lighty-cache",
     "lighty-fetch",
     "lighty-http",
     "lighty-identity",

@@ -1,0 +1,1 @@
+//! The rules of RFC 9111 for a shared cache.

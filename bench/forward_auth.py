@@ -14,8 +14,8 @@ are interleaved.  System calls are counted as in hot.py.
 """
 import copy
 import sys
+import urllib.request
 
-import client
 import hot
 import proxy
 import rig
@@ -49,9 +49,9 @@ def main():
 
 def check(running):
     for name, server in running.items():
-        answer = client.fetch(server.port, PATH)
-        if answer.status != 200 or len(answer.body) != len(rig.SMALL):
-            raise rig.RigError(f"{name} answers {answer.status} with {len(answer.body)} bytes")
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{PATH}", timeout=5) as answer:
+            if answer.read() != rig.SMALL:
+                raise rig.RigError(f"{name} does not answer with the file")
 
 
 def start(args, port):
@@ -77,7 +77,7 @@ def asking(port, cache_s):
                         " keepalive_requests 100000000; }"},
         rules={"lighty": f'auth.forward = ( "/" => ( "url" => "http://127.0.0.1:{port}/auth",'
                          f' "preset" => "nginx", "cache" => {cache_s} ) )',
-               "nginx": NGINX, "caddy": f"\tforward_auth 127.0.0.1:{port} {{\n\t\turi /auth\n\t}}"})
+               "nginx": NGINX, "caddy": CADDY.format(port)})
 
 
 NGINX = """auth_request /auth;
@@ -91,6 +91,12 @@ NGINX = """auth_request /auth;
             proxy_set_header Content-Length "";
             proxy_set_header X-Original-URL $scheme://$http_host$request_uri;
         }"""
+
+
+CADDY = """\tforward_auth 127.0.0.1:{} {{
+\t\turi /auth
+\t\tcopy_headers X-Auth-Request-User
+\t}}"""
 
 
 if __name__ == "__main__":

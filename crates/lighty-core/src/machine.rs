@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_io::clock::Clock;
+use lighty_io::clock::alarms::Alarms;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
@@ -38,6 +39,8 @@ use crate::settings::limits;
 pub struct Machine {
     /// The worker's clock.
     pub clock: Clock,
+    /// Time limits of waiting requests.
+    pub alarms: Rc<Alarms>,
     /// Opens, stats and reads files without blocking the event loop.
     pub engine: FileEngine,
     /// Files that were looked up or opened recently.
@@ -89,6 +92,7 @@ impl Machine {
     /// Creates a worker's machine.
     pub fn new(clock: Clock, engine: FileEngine, stat_cache: StatCache, log: Log) -> Self {
         Self {
+            alarms: Alarms::new(clock.clone()),
             clock,
             engine,
             stat_cache,

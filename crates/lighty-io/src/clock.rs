@@ -5,6 +5,7 @@
 //! asks the kernel for the time. A turn reads only the monotonic clock. The wall clock is assumed
 //! to advance with it, and is compared at each tick.
 
+pub mod alarms;
 pub mod deadline;
 pub mod local_time;
 pub mod ticks;

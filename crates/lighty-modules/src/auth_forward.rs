@@ -18,7 +18,6 @@ mod verdict_cache;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lighty_config::Directive;
 use lighty_core::exchange::response::Maker;
@@ -29,6 +28,7 @@ use lighty_core::pipeline::locate::is_locating;
 use lighty_core::pipeline::subrequest::{self, ServiceRequest};
 use lighty_core::{Body, Exchange, Extension, Fault, FaultReport, Settings, extension_slot};
 use lighty_http::{Known, Status, Version};
+use lighty_io::clock::alarms::Alarm;
 
 use identity_fields::{remove_forged, remove_identity};
 use rule::ForwardRule;
@@ -215,17 +215,16 @@ async fn ask(
     rule: &ForwardRule,
     request: ServiceRequest,
 ) -> ServiceVerdict {
-    let limit = Duration::from_millis(rule.timeout_ms());
+    let limit_ms = rule.timeout_ms();
     let answer = async {
         match rule.cache_ms {
             0 => ask_now(ex, rule, request).await,
             _ => ask_once(ex, rules, rule, request).await,
         }
     };
-    match tokio::time::timeout(limit, answer).await {
-        Ok(verdict) => verdict,
-        Err(_) => ServiceVerdict::failed(format!("no verdict within {} ms", limit.as_millis())),
-    }
+    // The runtime's own timer would cost a system call for each request.
+    let verdict = Alarm::limit(&ex.machine.alarms, limit_ms, answer).await;
+    verdict.unwrap_or_else(|| ServiceVerdict::failed(format!("no verdict within {limit_ms} ms")))
 }
 
 async fn ask_once(

@@ -3,7 +3,6 @@
 
 pub(crate) mod backlog;
 pub(crate) mod checkout;
-pub(crate) mod deadline;
 pub(crate) mod dial;
 pub(crate) mod h2;
 pub(crate) mod listen_queue;

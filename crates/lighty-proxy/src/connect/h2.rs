@@ -28,13 +28,13 @@ use lighty_wire::http2::{CONN_WINDOW_BYTES, Limits};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::connect::deadline::{Alarm, Deadlines};
 use crate::connect::dial::{Dial, DialFault};
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::spec::PoolSpec;
 use backend_stream::BackendStream;
 use driver::Driver;
 pub(crate) use ending::Ending;
+use lighty_io::clock::alarms::{Alarm, Alarms};
 use link_state::LinkState;
 
 /// Limit in bytes on the in-memory data of a request, and of its response.
@@ -57,7 +57,7 @@ fn limits() -> Limits {
 /// A worker's HTTP/2 connections to backends.
 pub(crate) struct Hub {
     places: RefCell<HashMap<AddressId, Place, foldhash::fast::RandomState>>,
-    deadlines: Rc<Deadlines>,
+    alarms: Rc<Alarms>,
 }
 
 /// The connections to one backend.
@@ -254,8 +254,8 @@ impl Drop for Opening<'_> {
 
 impl Hub {
     /// Creates a hub without connections.
-    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
-        Self { places: RefCell::default(), deadlines: Rc::clone(deadlines) }
+    pub(crate) fn new(alarms: &Rc<Alarms>) -> Self {
+        Self { places: RefCell::default(), alarms: Rc::clone(alarms) }
     }
 
     /// Returns a connection with room for another stream.
@@ -331,7 +331,7 @@ impl Hub {
             let Some(_opening) = self.wait_or_begin(address.id).await else { continue };
             let stream = dial.open_patiently().await?;
             let link = Rc::new(Link::new(pool));
-            let alarm = Alarm::new(&self.deadlines);
+            let alarm = Alarm::new(&self.alarms);
             let mut driver = Driver::new(dial.clock, alarm, address, stream, &link, pool, limits());
             tokio::task::spawn_local(async move {
                 let _ = panics::catch(std::future::poll_fn(|cx| driver.poll(cx))).await;

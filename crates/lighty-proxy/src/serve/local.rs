@@ -11,6 +11,7 @@ use lighty_core::machine::bad_messages::BadMessages;
 use lighty_core::machine::random::Random;
 use lighty_core::{ErrorOutput, Machine};
 use lighty_io::clock::Clock;
+use lighty_io::clock::alarms::Alarms;
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::connect::ConnectOptions;
 use lighty_io::threads::{keep, panics};
@@ -18,7 +19,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::connect::backlog::Backlog;
-use crate::connect::deadline::Deadlines;
 use crate::connect::h2::Hub;
 use crate::connect::listen_queue;
 use crate::connect::pool::{ConnPermit, Pool, SWEEP_MS};
@@ -47,7 +47,7 @@ pub struct Local {
     /// The worker's HTTP/2 connections.
     pub(crate) h2: Hub,
     /// Timeouts of requests in progress.
-    pub deadlines: Rc<Deadlines>,
+    pub alarms: Rc<Alarms>,
     /// Options for opening connections to backends.
     pub connect: ConnectOptions,
     /// Buffers for response bodies, of [`PIECE_BYTES`] each.
@@ -91,8 +91,7 @@ impl Local {
     pub fn start(machine: &Machine, registry: Arc<Registry>) -> Rc<Self> {
         let worker = registry.enlist();
         let local = Self::new(worker, machine, registry);
-        let deadlines = Rc::clone(&local.deadlines);
-        keep::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
+        local.alarms.run();
         let swept = Rc::clone(&local);
         keep::keep("proxy sweep", move || Rc::clone(&swept).sweep());
         let giving_up = Rc::clone(&local);
@@ -102,13 +101,13 @@ impl Local {
 
     fn new(worker: usize, machine: &Machine, registry: Arc<Registry>) -> Rc<Self> {
         let clock = machine.clock.clone();
-        let deadlines = Deadlines::new(clock.clone());
+        let alarms = Rc::clone(&machine.alarms);
         Rc::new(Self {
             log: machine.log.clone(),
             bad_messages: Rc::clone(&machine.bad_messages),
             pool: Pool::new(worker, clock.clone()),
-            h2: Hub::new(&deadlines),
-            deadlines,
+            h2: Hub::new(&alarms),
+            alarms,
             connect: ConnectOptions::default(),
             pieces: BufPool::new(PIECE_BYTES, PIECES_MAX),
             choices: RefCell::default(),
@@ -211,7 +210,7 @@ impl Local {
         let kept = calls.iter_mut().find(|(known, _)| known == protocol);
         let kept = kept.and_then(|(_, kept)| kept.pop());
         kept.unwrap_or_else(|| {
-            Box::new(UpstreamCall::new(protocol, &self.deadlines, self.inboxes.clone()))
+            Box::new(UpstreamCall::new(protocol, &self.alarms, self.inboxes.clone()))
         })
     }
 

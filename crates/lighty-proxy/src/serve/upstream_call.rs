@@ -23,13 +23,13 @@ use self::call_state::{
     BodyHandling, BodyHandlingEvent, Busy, BusyEvent, ClientEvent, ClientWatch, ConnectionEnding,
     EndingEvent, WatchAction,
 };
-use crate::connect::deadline::{Alarm, Deadlines};
 use crate::connect::pool::Connection;
 use crate::request::replayable_body::ReplayableBody;
 use crate::request::upstream_request::RewrittenHead;
 use crate::session::{self, BackendResponse, Event, Session, malformed};
 use crate::upstream::backend::Silence;
 use crate::upstream::spec::{Protocol, TimeoutSpec};
+use lighty_io::clock::alarms::{Alarm, Alarms};
 
 /// Initial inbox size in bytes: fits a usual response head, and a small response whole.
 pub(crate) const INBOX_BYTES: usize = 8 * 1024;
@@ -133,7 +133,7 @@ pub(crate) type ClientHandle = Option<Rc<RefCell<dyn Client>>>;
 
 impl UpstreamCall {
     /// Creates a call for a protocol. Buffers of `pool` have [`INBOX_BYTES`].
-    pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>, pool: ReadBufPool) -> Self {
+    pub(crate) fn new(protocol: &Protocol, alarms: &Rc<Alarms>, pool: ReadBufPool) -> Self {
         Self {
             session: session::create(protocol),
             response: BackendResponse::default(),
@@ -150,7 +150,7 @@ impl UpstreamCall {
             inbox: ReadBuf::default(),
             pool,
             withheld: None,
-            alarm: Alarm::new(deadlines),
+            alarm: Alarm::new(alarms),
             waits: Waits::Client,
             limit: Limit::Timeout,
             backend: BodyHandling::default(),
@@ -623,9 +623,9 @@ mod tests {
 
     #[test]
     fn interim_responses_have_a_limit() {
-        let deadlines = Deadlines::new(Clock::manual(0));
+        let alarms = Alarms::new(Clock::manual(0));
         let pool = ReadBufPool::new(INBOX_BYTES, 1);
-        let mut call = UpstreamCall::new(&Protocol::Scgi {}, &deadlines, pool);
+        let mut call = UpstreamCall::new(&Protocol::Scgi {}, &alarms, pool);
         for nth in 1..=INTERIM_MAX {
             assert!(call.count_interim().is_ok(), "{nth}");
         }

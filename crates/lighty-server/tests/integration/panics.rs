@@ -316,7 +316,7 @@ const KEPT: &[&str] = &[
     "names",
     "process",
     "processes",
-    "proxy deadlines",
+    "alarms",
     "proxy sweep",
     "resolver",
     "sweep",

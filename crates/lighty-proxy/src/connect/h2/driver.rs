@@ -21,9 +21,9 @@ use super::backend_stream::BackendStream;
 use super::ending::Ending;
 use super::liveness::{Liveness, Verdict};
 use super::record::Kind;
-use crate::connect::deadline::Alarm;
 use crate::upstream::address::Address;
 use crate::upstream::spec::PoolSpec;
+use lighty_io::clock::alarms::Alarm;
 
 /// Bytes read at a time: room for the longest frame.
 const INPUT_BYTES: usize = 2 * (FRAME_BYTES_MAX + FRAME_HEAD_BYTES);

@@ -32,7 +32,7 @@ pub enum DirectiveArgument<'a> {
 impl CacheDirective<'_> {
     /// True if the directive has this name.
     #[must_use]
-    pub const fn is(&self, name: &str) -> bool {
+    pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 }

@@ -218,7 +218,8 @@ mod tests {
         const NOW: i64 = 1_795_000_000; // In 2026.
         let parse = |text: &str| parse_near(text.as_bytes(), NOW);
         assert_eq!(parse("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
-        for (short, year) in [("26", 2026), ("75", 2075), ("76", 2076), ("77", 1977), ("00", 2000)] {
+        for (short, year) in [("26", 2026), ("75", 2075), ("76", 2076), ("77", 1977), ("00", 2000)]
+        {
             let text = std::format!("Sunday, 06-Nov-{short} 08:49:37 GMT");
             let full = std::format!("Sun, 06 Nov {year} 08:49:37 GMT");
             assert_eq!(parse(&text), super::parse(full.as_bytes()), "{text}");

@@ -339,9 +339,8 @@ impl<'a> Parser<'a> {
         self.expect(b'%')?;
         self.expect(b'"')?;
         let mut end = 0;
-        let is_hex = |byte: Option<&u8>| {
-            byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        };
+        let is_hex =
+            |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         loop {
             match self.rest.get(end) {
                 Some(b'"') => break,

@@ -56,10 +56,39 @@ fn parameters_belong_to_their_item() {
 #[test]
 fn malformed_dictionaries_are_refused_whole() {
     for text in [
-        ",", "a,", "a,,b", ", a", "a b", "A=1", "1=1", "a=", "a=1;", "a=1;X", "a=\"", "a=\"\\x\"",
-        "a=\"\x7f\"", "a=?2", "a=?", "a=:x", "a=:x y:", "a=(1", "a=(1\"x\")", "a=(1\t2)", "a=@1.5",
-        "a=@x", "a=%x", "a=%\"%C3\"", "a=%\"%c", "a=-", "a=1.", "a==1", "\ta", "a=;b",
-        "a=\"ä\"", "=", "a=()x",
+        ",",
+        "a,",
+        "a,,b",
+        ", a",
+        "a b",
+        "A=1",
+        "1=1",
+        "a=",
+        "a=1;",
+        "a=1;X",
+        "a=\"",
+        "a=\"\\x\"",
+        "a=\"\x7f\"",
+        "a=?2",
+        "a=?",
+        "a=:x",
+        "a=:x y:",
+        "a=(1",
+        "a=(1\"x\")",
+        "a=(1\t2)",
+        "a=@1.5",
+        "a=@x",
+        "a=%x",
+        "a=%\"%C3\"",
+        "a=%\"%c",
+        "a=-",
+        "a=1.",
+        "a==1",
+        "\ta",
+        "a=;b",
+        "a=\"ä\"",
+        "=",
+        "a=()x",
     ] {
         assert!(matches!(dictionary(text.as_bytes()), Err(StructuredFault::Syntax)), "{text:?}");
     }
@@ -104,9 +133,8 @@ fn numbers_of_members_are_limited() {
 
 #[test]
 fn lines_are_combined_with_commas() {
-    let join = |lines: &[&'static str]| {
-        combine(lines.iter().map(|line| line.as_bytes())).into_owned()
-    };
+    let join =
+        |lines: &[&'static str]| combine(lines.iter().map(|line| line.as_bytes())).into_owned();
     assert_eq!(join(&[]), b"");
     assert_eq!(join(&["a"]), b"a");
     assert_eq!(join(&["a", "b=1"]), b"a, b=1");

@@ -7,6 +7,7 @@
 //! none reads a clock: times are seconds since 1970 by the wall clock, passed in.
 
 mod conditions;
+mod content_type;
 mod directives;
 mod fill;
 mod freshness;
@@ -18,12 +19,14 @@ mod request;
 mod reuse;
 mod status_field;
 mod storing;
+mod unkeyed;
 mod updating;
 mod validators;
 mod vary;
 
 pub use conditions::{ClientOutcome, client_condition, not_modified_fields};
-pub use fill::{fill_fields, is_unkeyed};
+pub use content_type::types_agree;
+pub use fill::fill_fields;
 pub use freshness::{Freshness, FreshnessFlags};
 pub use groups::{GROUP_BYTES_MAX, GROUPS_MAX, cache_groups, invalidated_groups};
 pub use groups::{TAG_BYTES_MAX, TAG_FIELD_BYTES_MAX, tags};
@@ -34,6 +37,7 @@ pub use request::{CacheRequest, Exchanged};
 pub use reuse::{Reuse, is_only_if_cached, may_serve_after_error, reuse};
 pub use status_field::{CacheStatus, ForwardReason};
 pub use storing::{StorabilityScope, Unstorable, storable, storable_part, stored_fields};
+pub use unkeyed::is_unkeyed;
 pub use updating::{
     StoredValidators, agrees_with_head, refresh, update, updated_variants, validation_fields,
 };

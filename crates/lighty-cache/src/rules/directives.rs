@@ -37,8 +37,12 @@ impl ResponseDirectives {
         targeted.find_map(|found| found).unwrap_or_else(|| Self::untargeted(response))
     }
 
+    /// `Pragma: no-cache` has no meaning in a response, but origins without `Cache-Control` send it.
     fn untargeted(response: &Fields) -> Self {
         let mut found = Self::default();
+        if !response.contains(Known::CacheControl) {
+            found.no_cache = has_pragma(response);
+        }
         for directive in response.get_all(Known::CacheControl).flat_map(directives) {
             found.add(directive);
         }
@@ -124,6 +128,10 @@ impl ResponseDirectives {
     }
 }
 
+fn has_pragma(fields: &Fields) -> bool {
+    fields.get_all(Known::Pragma).flat_map(directives).any(|pragma| pragma.is("no-cache"))
+}
+
 /// All values of a field by its name, in any case.
 pub(super) fn all_named<'a>(
     fields: &'a Fields,
@@ -199,8 +207,7 @@ impl RequestLimits {
     pub(super) fn of(request: &Fields) -> Self {
         let mut limits = Self::default();
         if !request.contains(Known::CacheControl) {
-            let mut pragmas = request.get_all(Known::Pragma).flat_map(directives);
-            limits.no_cache = pragmas.any(|pragma| pragma.is("no-cache"));
+            limits.no_cache = has_pragma(request);
             return limits;
         }
         for directive in request.get_all(Known::CacheControl).flat_map(directives) {

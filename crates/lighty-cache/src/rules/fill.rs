@@ -4,6 +4,7 @@
 use lighty_http::variable_name;
 use lighty_http::{Fields, Known};
 
+use super::unkeyed::is_unkeyed;
 use super::vary::normalised_accept_encoding;
 
 /// Fields of the first request only: its conditions, its range and its content.
@@ -20,36 +21,6 @@ const REMOVED: [Known; 11] = [
     Known::TransferEncoding,
     Known::Trailer,
 ];
-
-/// Fields by which backends build links, choose a route or change the method.
-const UNKEYED: [&str; 13] = [
-    "Forwarded",
-    "X-Forwarded",
-    "X-Host",
-    "X-Original-Host",
-    "X-Original-URL",
-    "X-Original-URI",
-    "X-Rewrite-URL",
-    "X-Rewrite-URI",
-    "X-HTTP-Method-Override",
-    "X-HTTP-Method",
-    "X-Method-Override",
-    "X-Now-Route-Matches",
-    "X-HTTP-Host-Override",
-];
-
-/// Lighty sets the fields with this prefix itself, after the removal.
-const UNKEYED_PREFIX: &[u8] = b"X-Forwarded-";
-
-/// True for a field that the filling request loses, in the spelling with hyphens or underscores,
-/// unless `cache.key` makes it part of the key.
-#[must_use]
-pub fn is_unkeyed(name: &[u8]) -> bool {
-    let starts = name
-        .get(..UNKEYED_PREFIX.len())
-        .is_some_and(|start| variable_name::is_alias(start, UNKEYED_PREFIX));
-    starts || UNKEYED.iter().any(|other| variable_name::is_alias(name, other.as_bytes()))
-}
 
 /// The fields of the request that fills the cache or validates a stored response.
 ///

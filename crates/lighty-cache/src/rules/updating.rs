@@ -122,7 +122,8 @@ pub fn update(stored: &mut Fields, response: &Fields, policy: &Policy, received_
 /// The freshness of a stored response after its [`update`] by `response`.
 ///
 /// # Errors
-/// The reason that forbids keeping it.
+/// The reason that forbids the update. Its scope tells if the stored response is removed (`Key`), or
+/// stays without the update (`Request`).
 pub fn refresh(
     request: &CacheRequest<'_>,
     status: Status,

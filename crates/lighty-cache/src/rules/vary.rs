@@ -7,6 +7,7 @@ use lighty_http::fields::{is_token, list_items, trim};
 use lighty_http::{Fields, Known};
 
 use super::directives::all_named;
+use super::unkeyed::{has_forwarding_prefix, is_unkeyed};
 
 /// The largest number of names in `Vary`. A response with more is treated as `Vary: *`.
 pub const VARY_NAMES_MAX: usize = 64;
@@ -21,12 +22,19 @@ pub enum Vary {
 }
 
 /// Reads all lines of `Vary`.
+///
+/// A name is left out if its field is part of the key (scheme and host) or never reaches the
+/// backend. Other fields that the server sets for each client, such as `X-Forwarded-For`, cannot
+/// select a response: they count as `*`.
 #[must_use]
 pub fn selecting_names(response: &Fields) -> Vary {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     for name in response.get_all(Known::Vary).flat_map(list_items) {
-        if name == b"*" || !is_token(name) {
+        if name == b"*" || !is_token(name) || is_set_by_server(name) {
             return Vary::Everything;
+        }
+        if is_unkeyed(name) {
+            continue;
         }
         let name = name.to_ascii_lowercase().into_boxed_slice();
         let Err(place) = names.binary_search(&name) else { continue };
@@ -38,6 +46,15 @@ pub fn selecting_names(response: &Fields) -> Vary {
     Vary::Names(names)
 }
 
+/// True for fields that tell the backend about the client.
+fn is_set_by_server(name: &[u8]) -> bool {
+    match Known::from_bytes(name) {
+        Some(Known::XForwardedHost | Known::XForwardedProto) => false,
+        Some(Known::XForwardedFor | Known::XRealIp | Known::Forwarded) => true,
+        _ => has_forwarding_prefix(name),
+    }
+}
+
 /// Marks in a selecting key before each value.
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
@@ -46,6 +63,8 @@ const LANGUAGE: u8 = 2;
 
 /// The part of the key that tells variants apart: each name and its value in the request, with
 /// their lengths. Requests have the same key if and only if their normalised values are equal.
+///
+/// `request` has the fields as the backend gets them, apart from `Accept-Encoding`.
 #[must_use]
 pub fn selecting_key(names: &[Box<[u8]>], request: &Fields) -> Vec<u8> {
     key_with(names, request, None)

@@ -14,7 +14,7 @@ use lighty_http::{Fields, Known, Method, Status};
 /// A time in 2026.
 const NOW_S: i64 = 1_795_942_800;
 
-/// Lines of `Cache-Control`, of which the last ones are those of the request and of a 304.
+/// Lines of `Cache-Control`; the last ones belong to a 304 and to the request.
 ///
 /// Directives have tokens as names and limited seconds; `no-store` never makes a response storable,
 /// and waiting never makes it fresh.

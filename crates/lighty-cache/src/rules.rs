@@ -2,9 +2,9 @@
 //!
 //! Reading order: [`Policy`] (the directives `cache.*`) · `directives` (of a response, from
 //! `Cache-Control` or a targeted field) · `lifetime` · [`storable`] and [`stored_fields`] ·
-//! [`selecting_key`] · [`reuse`] · [`client_condition`] · [`fill_fields`], [`validation_fields`] and
-//! [`update`] · [`invalidates`] · [`tags`] · [`CacheStatus`]. No function panics on any input, and
-//! none reads a clock: times are seconds since 1970 by the wall clock, passed in.
+//! [`selecting_key`] · [`reuse`] · [`client_condition`] · [`fill_fields`], [`validation_fields`]
+//! and [`update`] · [`invalidates`] · [`tags`] · [`CacheStatus`]. No function panics on any input,
+//! and none reads a clock: times are seconds since 1970 by the wall clock, passed in.
 
 mod conditions;
 mod content_type;

@@ -60,7 +60,7 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Parses any of the three forms as a cache reads them: the preferred form in any letter case, and a
+/// Parses any of the three forms for a cache: the preferred form in any letter case, and a
 /// two-digit year as the one nearest to `now_s`, at most 50 years ahead of it.
 #[must_use]
 pub fn parse_near(text: &[u8], now_s: i64) -> Option<i64> {

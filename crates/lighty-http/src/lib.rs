@@ -12,8 +12,8 @@
 //! section) · [`uri`] and [`host`] (the request target) · [`etag`], [`date`], [`conditional`],
 //! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
 //! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
-//! fields) · [`quoted`] (strings in fields), [`structured`] (structured fields) and [`cache_control`]
-//! (directives of caches) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
+//! fields) · [`quoted`] (strings in fields), [`structured`] (structured fields) and
+//! [`cache_control`] (directives of caches) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
 //! (commands in pages) · [`trace_parent`] (distributed traces) · [`base64`]. [`fault_table!`]
 //! generates the tables of faults, here and in the crates that parse.
 #![no_std]

@@ -102,7 +102,7 @@ pub fn combine<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
 /// # Errors
 /// [`StructuredFault`].
 pub fn dictionary(text: &[u8]) -> Result<StructuredDictionary<'_>, StructuredFault> {
-    let mut parser = Parser::new(text);
+    let mut parser = StructuredParser::new(text);
     let mut members = Vec::new();
     while !parser.is_empty() {
         let key = parser.key()?;
@@ -123,7 +123,7 @@ pub fn dictionary(text: &[u8]) -> Result<StructuredDictionary<'_>, StructuredFau
 /// # Errors
 /// [`StructuredFault`].
 pub fn list(text: &[u8]) -> Result<Vec<StructuredMember<'_>>, StructuredFault> {
-    let mut parser = Parser::new(text);
+    let mut parser = StructuredParser::new(text);
     let mut members = Vec::new();
     while !parser.is_empty() {
         if members.len() == MEMBERS_MAX {
@@ -154,11 +154,11 @@ fn insert<'a, T>(
 }
 
 /// The unread rest of a field.
-struct Parser<'a> {
+struct StructuredParser<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parser<'a> {
+impl<'a> StructuredParser<'a> {
     /// Drops the spaces around the whole value.
     fn new(mut text: &'a [u8]) -> Self {
         while let [b' ', rest @ ..] = text {

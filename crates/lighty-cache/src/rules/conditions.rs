@@ -6,7 +6,7 @@ use lighty_http::{Fields, Known, Method, Status, date, etag};
 
 use super::lifetime::{response_date_s, valid_date};
 
-/// The response to a client whose request has conditions.
+/// The response to a conditional request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutcome {
     /// The stored response.

@@ -37,7 +37,8 @@ impl ResponseDirectives {
         targeted.find_map(|found| found).unwrap_or_else(|| Self::untargeted(response))
     }
 
-    /// `Pragma: no-cache` has no meaning in a response, but origins without `Cache-Control` send it.
+    /// `Pragma: no-cache` has no meaning in a response, but old origins send it in place of
+    /// `Cache-Control`.
     fn untargeted(response: &Fields) -> Self {
         let mut found = Self::default();
         if !response.contains(Known::CacheControl) {

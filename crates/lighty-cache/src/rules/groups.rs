@@ -57,8 +57,8 @@ fn strings(response: &Fields, name: &[u8]) -> Vec<Box<[u8]>> {
 
 /// The tags of a response from the fields of these names, each tag once, at most `tags_max`.
 ///
-/// Spaces separate the tags of `Surrogate-Key` and `xkey`, commas those of `Cache-Tag` and other
-/// fields.
+/// Spaces separate the tags of `Surrogate-Key` and `xkey`, commas the tags of `Cache-Tag` and
+/// other fields.
 #[must_use]
 pub fn tags(response: &Fields, names: &[Box<str>], tags_max: usize) -> Vec<Box<[u8]>> {
     let mut found: Vec<Box<[u8]>> = Vec::new();

@@ -21,8 +21,8 @@ pub fn invalidates(method: Option<Method>, status: Status) -> bool {
     !method.is_some_and(Method::is_safe) && (200..400).contains(&status.code())
 }
 
-/// The targets, as path and query, whose stored responses are invalid with all their variants: that
-/// of the request, then those of `Location` and `Content-Location` if they have the same origin.
+/// The targets, as path and query, of the invalid stored responses, with all their variants: that
+/// of the request, then `Location` and `Content-Location` if they have the same origin.
 /// The caller has checked [`invalidates`].
 #[must_use]
 pub fn invalidated_targets(uri: RequestUri<'_>, response: &Fields) -> Vec<Vec<u8>> {

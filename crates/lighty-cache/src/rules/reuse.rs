@@ -25,7 +25,7 @@ pub enum Reuse {
     Never,
 }
 
-/// Decides about a stored response whose key and selecting fields equal those of the request.
+/// Decides about a stored response that has the key and the selecting fields of the request.
 #[must_use]
 pub fn reuse(
     freshness: &Freshness,

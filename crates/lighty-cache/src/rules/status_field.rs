@@ -95,7 +95,7 @@ impl CacheStatus<'_> {
         out
     }
 
-    /// Appends the member after those of caches nearer to the origin.
+    /// Appends the member after the members of caches nearer to the origin.
     pub fn append_to(&self, response: &mut Fields) {
         response.push(b"Cache-Status", &self.member());
     }

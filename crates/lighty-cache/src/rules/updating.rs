@@ -43,7 +43,7 @@ pub fn validation_fields(stored: &Fields) -> Option<StoredValidators<'_>> {
 /// The stored variants that a 304 updates, by index. Empty if it concerns none of them: the caller
 /// then drops it and fetches again without conditions.
 ///
-/// `validated` is the index of the variant whose validators were sent. A strong `ETag` updates all
+/// `validated` is the index of the variant of the sent validators. A strong `ETag` updates all
 /// variants that have it, a weak one or `Last-Modified` the newest.
 #[must_use]
 pub fn updated_variants(
@@ -88,7 +88,7 @@ fn is_same_date(one: Option<&[u8]>, other: &[u8]) -> bool {
     })
 }
 
-/// Replaces stored fields by those of a 304, or of a HEAD that [agrees](agrees_with_head).
+/// Replaces stored fields by the fields of a 304, or of a HEAD that [agrees](agrees_with_head).
 ///
 /// Not replaced are fields that are never stored, `Content-Length`, and `Content-Encoding` and
 /// `Content-Range`, which describe the stored bytes. Without a `Date` in the response, the time of
@@ -122,7 +122,7 @@ pub fn update(stored: &mut Fields, response: &Fields, policy: &Policy, received_
 /// The freshness of a stored response after its [`update`] by `response`.
 ///
 /// # Errors
-/// The reason that forbids the update. Its scope tells if the stored response is removed (`Key`), or
+/// The reason that forbids the update. By its scope, the stored response is removed (`Key`), or
 /// stays without the update (`Request`).
 pub fn refresh(
     request: &CacheRequest<'_>,
@@ -132,7 +132,7 @@ pub fn refresh(
     policy: &Policy,
     times: Exchanged,
 ) -> Result<Freshness, Unstorable> {
-    // A HEAD updates what a GET has stored.
+    // A HEAD updates the stored response to a GET.
     let method = request.method.map(|method| match method {
         lighty_http::Method::Head => lighty_http::Method::Get,
         other => other,

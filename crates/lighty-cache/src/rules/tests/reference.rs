@@ -1,4 +1,4 @@
-//! A second, plain reading of RFC 9111, for responses whose fields are well-formed.
+//! A second, plain reading of RFC 9111, for responses with well-formed fields.
 
 use super::*;
 

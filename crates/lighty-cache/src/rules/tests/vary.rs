@@ -62,7 +62,8 @@ fn matches(vary: &str, one: &[&str], other: &[&str]) -> bool {
     selecting_key(&names, &fields(one)) == selecting_key(&names, &fields(other))
 }
 
-// vary: vary-match, vary-no-match, vary-omit, vary-omit-stored, vary-2-*, vary-3-*, vary-normalise-*.
+// vary: vary-match, vary-no-match, vary-omit, vary-omit-stored, vary-2-*, vary-3-*,
+// vary-normalise-*.
 #[test]
 fn requests_match_by_normalised_values() {
     for (vary, one, other, expected) in [

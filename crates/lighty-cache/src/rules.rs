@@ -15,6 +15,7 @@ mod groups;
 mod invalidation;
 mod lifetime;
 mod policy;
+mod query;
 mod request;
 mod reuse;
 mod status_field;
@@ -33,6 +34,7 @@ pub use groups::{TAG_BYTES_MAX, TAG_FIELD_BYTES_MAX, tags};
 pub use invalidation::{RequestUri, invalidated_targets, invalidates};
 pub use lifetime::response_date_s;
 pub use policy::{Policy, RequestDirectives, SetCookie, ValidRow};
+pub use query::{ParameterPattern, QueryRule, QueryRuleFault};
 pub use request::{CacheRequest, Exchanged};
 pub use reuse::{Reuse, is_only_if_cached, may_serve_after_error, reuse};
 pub use status_field::{CacheStatus, ForwardReason};
@@ -44,7 +46,7 @@ pub use updating::{
 pub use validators::are_parts_of_one;
 pub use vary::{
     VARY_NAMES_MAX, Vary, language_key, normalised_accept_encoding, preferred_language_key,
-    selecting_key, selecting_names,
+    push_selecting_key, selecting_key, selecting_names,
 };
 
 #[cfg(test)]

@@ -4,23 +4,8 @@
 use lighty_http::variable_name;
 use lighty_http::{Fields, Known};
 
-use super::unkeyed::is_unkeyed;
+use super::unkeyed::{is_removed, is_unkeyed};
 use super::vary::normalised_accept_encoding;
-
-/// Fields of the first request only: its conditions, its range and its content.
-const REMOVED: [Known; 11] = [
-    Known::IfMatch,
-    Known::IfNoneMatch,
-    Known::IfModifiedSince,
-    Known::IfUnmodifiedSince,
-    Known::IfRange,
-    Known::If,
-    Known::Range,
-    Known::Expect,
-    Known::ContentLength,
-    Known::TransferEncoding,
-    Known::Trailer,
-];
 
 /// The fields of the request that fills the cache or validates a stored response.
 ///
@@ -33,12 +18,10 @@ pub fn fill_fields(request: &Fields, kept: &[Box<[u8]>]) -> Fields {
     for (known, name, value) in request.iter_known() {
         let is_kept = || kept.iter().any(|other| other.eq_ignore_ascii_case(name));
         let is_alias = || kept.iter().any(|other| variable_name::is_alias(other, name));
-        let is_removed = match known {
-            Some(Known::AcceptEncoding) => true,
-            Some(known) if REMOVED.contains(&known) => true,
-            _ => !is_kept() && (is_unkeyed(name) || is_alias()),
-        };
-        if !is_removed {
+        let is_left_out = known == Some(Known::AcceptEncoding)
+            || is_removed(name)
+            || (!is_kept() && (is_unkeyed(name) || is_alias()));
+        if !is_left_out {
             fields.push_looked_up(known, name, value);
         }
     }

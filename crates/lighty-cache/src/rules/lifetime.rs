@@ -1,7 +1,7 @@
 //! Lifetime and age of a response: RFC 9111 section 4.2.
 
 use lighty_http::cache_control::{SECONDS_MAX, seconds};
-use lighty_http::fields::list_items;
+use lighty_http::fields::trim;
 use lighty_http::{Fields, Known, Status, date};
 
 use super::directives::ResponseDirectives;
@@ -34,10 +34,12 @@ pub(super) fn initial_age_s(response: &Fields, age_s: u32, times: Exchanged) -> 
     clamp_s(apparent.max(corrected))
 }
 
-/// The first member of the first `Age` line; 0 if it is absent or not a number of digits.
+/// The first member of the first `Age` line, without parameters; 0 if it is absent or not a number
+/// of digits.
 pub(super) fn age_field_s(response: &Fields) -> u32 {
-    let first = response.get(Known::Age).and_then(|line| line.split(|byte| *byte == b',').next());
-    first.and_then(|member| seconds(list_items(member).next()?)).unwrap_or(0)
+    let line = response.get(Known::Age).unwrap_or_default();
+    let member = line.split(|byte| matches!(byte, b',' | b';')).next().unwrap_or_default();
+    seconds(trim(member)).unwrap_or(0)
 }
 
 /// The lifetime that the response names; a malformed one is 0.

@@ -6,6 +6,7 @@ mod groups;
 mod invalidation;
 mod lifetimes;
 mod properties;
+mod queries;
 mod reference;
 mod reusing;
 mod status_field;

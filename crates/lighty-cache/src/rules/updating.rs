@@ -88,18 +88,24 @@ fn is_same_date(one: Option<&[u8]>, other: &[u8]) -> bool {
     })
 }
 
+/// True for fields that a 304 cannot change, because they describe the stored content.
+fn describes_stored_bytes(known: Option<Known>, name: &[u8]) -> bool {
+    const DIGESTS: [&str; 2] = ["content-md5", "content-digest"];
+    matches!(known, Some(Known::ContentLength | Known::ContentEncoding | Known::ContentRange))
+        || DIGESTS.iter().any(|digest| name.eq_ignore_ascii_case(digest.as_bytes()))
+}
+
 /// Replaces stored fields by the fields of a 304, or of a HEAD that [agrees](agrees_with_head).
 ///
-/// Not replaced are fields that are never stored, `Content-Length`, and `Content-Encoding` and
-/// `Content-Range`, which describe the stored bytes. Without a `Date` in the response, the time of
-/// its receipt becomes the stored one, or the age would be that of the old response.
+/// Not replaced are fields that are never stored, and fields that describe the stored content:
+/// `Content-Length`, `Content-Encoding`, `Content-Range` and digests. Without a `Date` in the
+/// response, the time of its receipt becomes the stored one, or the age would be that of the old
+/// response.
 pub fn update(stored: &mut Fields, response: &Fields, policy: &Policy, received_s: i64) {
     let directives = ResponseDirectives::of(response, policy);
     let is_taken = |known: Option<Known>, name: &[u8]| {
-        let describes_content =
-            matches!(known, Some(Known::ContentLength | Known::ContentEncoding))
-                || known == Some(Known::ContentRange);
-        !describes_content && is_stored(response, &directives, policy, known, name)
+        !describes_stored_bytes(known, name)
+            && is_stored(response, &directives, policy, known, name)
     };
     for (known, name, _) in response.iter_known() {
         if is_taken(known, name) {
@@ -119,7 +125,8 @@ pub fn update(stored: &mut Fields, response: &Fields, policy: &Policy, received_
     }
 }
 
-/// The freshness of a stored response after its [`update`] by `response`.
+/// The freshness of a stored response after its [`update`] by `response`. In any case, the stored
+/// response is served to the client of this validation.
 ///
 /// # Errors
 /// The reason that forbids the update. By its scope, the stored response is removed (`Key`), or

@@ -7,7 +7,7 @@ use lighty_http::fields::{is_token, list_items, trim};
 use lighty_http::{Fields, Known};
 
 use super::directives::all_named;
-use super::unkeyed::{has_forwarding_prefix, is_unkeyed};
+use super::unkeyed::{has_forwarding_prefix, is_removed, is_unkeyed};
 
 /// The largest number of names in `Vary`. A response with more is treated as `Vary: *`.
 pub const VARY_NAMES_MAX: usize = 64;
@@ -33,7 +33,7 @@ pub fn selecting_names(response: &Fields) -> Vary {
         if name == b"*" || !is_token(name) || is_set_by_server(name) {
             return Vary::Everything;
         }
-        if is_unkeyed(name) {
+        if is_unkeyed(name) || is_removed(name) {
             continue;
         }
         let name = name.to_ascii_lowercase().into_boxed_slice();
@@ -68,6 +68,11 @@ const LANGUAGE: u8 = 2;
 #[must_use]
 pub fn selecting_key(names: &[Box<[u8]>], request: &Fields) -> Vec<u8> {
     key_with(names, request, None)
+}
+
+/// Appends the [`selecting_key`] to `key`, whose memory can be reused.
+pub fn push_selecting_key(names: &[Box<[u8]>], request: &Fields, key: &mut Vec<u8>) {
+    push_key(names, request, None, key);
 }
 
 /// A second key of a stored response with exactly one `Content-Language`: it holds for all requests
@@ -105,21 +110,25 @@ fn varies_by_language(names: &[Box<[u8]>]) -> bool {
 
 fn key_with(names: &[Box<[u8]>], request: &Fields, language: Option<&[u8]>) -> Vec<u8> {
     let mut key = Vec::new();
+    push_key(names, request, language, &mut key);
+    key
+}
+
+fn push_key(names: &[Box<[u8]>], request: &Fields, language: Option<&[u8]>, key: &mut Vec<u8>) {
     for name in names {
-        push_part(&mut key, name);
+        push_part(key, name);
         match (language, normalised_value(name, request)) {
             (Some(language), _) if name.eq_ignore_ascii_case(b"accept-language") => {
                 key.push(LANGUAGE);
-                push_part(&mut key, language);
+                push_part(key, language);
             }
             (_, None) => key.push(ABSENT),
             (_, Some(value)) => {
                 key.push(PRESENT);
-                push_part(&mut key, &value);
+                push_part(key, &value);
             }
         }
     }
-    key
 }
 
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
@@ -141,7 +150,10 @@ pub(super) fn normalised_value<'a>(name: &'a [u8], request: &'a Fields) -> Optio
         }
         // Its commas do not separate.
         Some(Known::Cookie) => joined(request, name, b"; "),
-        _ => joined(request, name, b",").map(|value| Cow::Owned(without_blanks(&value))),
+        _ => joined(request, name, b",").map(|value| match value {
+            Cow::Borrowed(line) if !line.contains(&b',') => Cow::Borrowed(trim(line)),
+            value => Cow::Owned(without_blanks(&value)),
+        }),
     }
 }
 

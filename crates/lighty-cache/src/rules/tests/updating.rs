@@ -84,6 +84,11 @@ fn not_modified_replaces_fields() {
             &["B: 1", "Cache-Control: private=\"a\"", date],
         ),
         (&["A: 1"], &["Set-Cookie: a=b", date], &["A: 1", date]),
+        (
+            &["Content-MD5: x"],
+            &["content-md5: y", "Content-Digest: z", date],
+            &["Content-MD5: x", date],
+        ),
         // Without a date, it is the time of the receipt.
         (&["Date: x"], &[], &[date]),
         (&[], &["A: 1"], &["A: 1", date]),

@@ -1,6 +1,6 @@
 use super::super::{
     VARY_NAMES_MAX, Vary, language_key, normalised_accept_encoding, preferred_language_key,
-    selecting_key, selecting_names,
+    push_selecting_key, selecting_key, selecting_names,
 };
 use super::*;
 
@@ -53,7 +53,7 @@ fn star_anywhere_matches_nothing() {
 
 #[test]
 fn fields_of_the_key_select_nothing() {
-    assert_eq!(names(&["X-Forwarded-Proto, X-Forwarded-Host, X-Original-URL, A"]).len(), 1);
+    assert_eq!(names(&["X-Forwarded-Proto, X-Forwarded-Host, X-Original-URL, Range, A"]).len(), 1);
 }
 
 /// True if a response to the first request is selected for the second.
@@ -131,6 +131,9 @@ fn keys_of_different_names_differ() {
     let request = fields(&["A: 1", "B: 1"]);
     assert_ne!(selecting_key(&names(&["A"]), &request), selecting_key(&names(&["B"]), &request));
     assert_eq!(selecting_key(&names(&[]), &request), b"");
+    let mut key = b"primary".to_vec();
+    push_selecting_key(&names(&["A"]), &request, &mut key);
+    assert_eq!(key, [b"primary", &selecting_key(&names(&["A"]), &request)[..]].concat());
 }
 
 #[test]

@@ -120,8 +120,9 @@ fn split_quality(item: &[u8]) -> (&[u8], Quality) {
     (name, quality.unwrap_or(QUALITY_FULL))
 }
 
-/// RFC 9110 section 12.4.2: `0`, `1`, and up to three decimals.
-fn parse_quality(text: &[u8]) -> Option<Quality> {
+/// Parses a weight: RFC 9110 section 12.4.2: `0`, `1`, and up to three decimals.
+#[must_use]
+pub fn parse_quality(text: &[u8]) -> Option<Quality> {
     let (whole, decimals) = match text {
         [whole @ (b'0' | b'1')] | [whole @ (b'0' | b'1'), b'.'] => (whole, &[][..]),
         [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),

@@ -60,6 +60,32 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// Parses any of the three forms for a cache: the preferred form in any letter case, and a
+/// two-digit year as the one nearest to `now_s`, at most 50 years ahead of it.
+#[must_use]
+pub fn parse_near(text: &[u8], now_s: i64) -> Option<i64> {
+    match text.get(3)? {
+        b',' => {
+            let mut usual: [u8; DATE_LEN] = text.try_into().ok()?;
+            usual.make_ascii_lowercase();
+            usual[0].make_ascii_uppercase();
+            usual[8].make_ascii_uppercase();
+            usual[26..].make_ascii_uppercase();
+            parse_imf(&usual)
+        }
+        b' ' => parse_asctime(text),
+        _ => parse_rfc850_in(text, |short_year| {
+            let secs = now_s.clamp(SECS_MIN, SECS_MAX);
+            let (this_year, ..) = civil_from_days(secs.div_euclid(DAY_SECS));
+            let ahead = (short_year - this_year).rem_euclid(100);
+            if ahead <= YEARS_AHEAD_MAX { this_year + ahead } else { this_year + ahead - 100 }
+        }),
+    }
+}
+
+/// A two-digit year further ahead is one of the past: RFC 9110 section 5.6.7.
+const YEARS_AHEAD_MAX: i64 = 50;
+
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn parse_imf(text: &[u8]) -> Option<i64> {
     if text.len() != DATE_LEN || &text[3..5] != b", " || &text[25..] != b" GMT" {
@@ -73,6 +99,11 @@ fn parse_imf(text: &[u8]) -> Option<i64> {
 
 /// `Sunday, 06-Nov-94 08:49:37 GMT`.
 fn parse_rfc850(text: &[u8]) -> Option<i64> {
+    parse_rfc850_in(text, |year| if year >= 70 { 1900 + year } else { 2000 + year })
+}
+
+/// Parses this form; `whole_year` adds the century to the two digits.
+fn parse_rfc850_in(text: &[u8], whole_year: impl Fn(i64) -> i64) -> Option<i64> {
     const AFTER_DAY_LEN: usize = ", 06-Nov-94 08:49:37 GMT".len();
     let rest = &text[text.len().checked_sub(AFTER_DAY_LEN)?..];
     let name = &text[..text.len() - AFTER_DAY_LEN];
@@ -82,8 +113,7 @@ fn parse_rfc850(text: &[u8]) -> Option<i64> {
     }
     is_day(&name[..3])?;
     expect_at(rest, &[(4, b'-'), (8, b'-'), (11, b' ')])?;
-    let short_year = digits(&rest[9..11])?;
-    let year = if short_year >= 70 { 1900 + short_year } else { 2000 + short_year };
+    let year = whole_year(digits(&rest[9..11])?);
     to_unix(year, month_at(&rest[5..8])?, digits(&rest[2..4])?, &rest[12..20])
 }
 
@@ -181,6 +211,46 @@ mod tests {
 
     fn text(secs: i64) -> String {
         String::from_utf8(format(secs).to_vec()).expect("ASCII")
+    }
+
+    #[test]
+    fn two_digit_years_are_near_to_the_time() {
+        const NOW: i64 = 1_795_000_000; // In 2026.
+        let parse = |text: &str| parse_near(text.as_bytes(), NOW);
+        assert_eq!(parse("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
+        for (short, year) in [("26", 2026), ("75", 2075), ("76", 2076), ("77", 1977), ("00", 2000)]
+        {
+            let text = std::format!("Sunday, 06-Nov-{short} 08:49:37 GMT");
+            let full = std::format!("Sun, 06 Nov {year} 08:49:37 GMT");
+            assert_eq!(parse(&text), super::parse(full.as_bytes()), "{text}");
+        }
+        for now in [i64::MIN, i64::MAX] {
+            assert!(parse_near(b"Sunday, 06-Nov-94 08:49:37 GMT", now).is_some());
+        }
+    }
+
+    #[test]
+    fn preferred_form_is_read_in_any_case() {
+        for text in ["Sun, 06 Nov 1994 08:49:37 GMT", "sUN, 06 nOV 1994 08:49:37 gmt"] {
+            assert_eq!(parse_near(text.as_bytes(), 0), Some(784_111_777), "{text}");
+        }
+        assert_eq!(parse_near(b"Sun Nov  6 08:49:37 1994", 0), Some(784_111_777));
+        for text in [
+            "0",
+            "",
+            "-1",
+            "Sun, 06 Nov 94 08:49:37 GMT",
+            "Sun, 06 Nov 1994 8:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 06 Nov 1994 08:49:37 AEST",
+            "Sun 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06-Nov-1994 08:49:37 GMT",
+            "Sun, 06  Nov 1994 08:49:37 GMT",
+            "Sun,  06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08.49.37 GMT",
+        ] {
+            assert_eq!(parse_near(text.as_bytes(), 0), None, "{text}");
+        }
     }
 
     #[test]

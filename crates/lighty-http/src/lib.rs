@@ -12,7 +12,8 @@
 //! section) · [`uri`] and [`host`] (the request target) · [`etag`], [`date`], [`conditional`],
 //! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
 //! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
-//! fields) · [`quoted`] (strings in fields) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
+//! fields) · [`quoted`] (strings in fields), [`structured`] (structured fields) and
+//! [`cache_control`] (directives of caches) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
 //! (commands in pages) · [`trace_parent`] (distributed traces) · [`base64`]. [`fault_table!`]
 //! generates the tables of faults, here and in the crates that parse.
 #![no_std]
@@ -27,6 +28,7 @@ extern crate std;
 pub mod accept;
 mod appender;
 pub mod base64;
+pub mod cache_control;
 pub mod conditional;
 pub mod date;
 pub mod decimal;
@@ -48,6 +50,7 @@ pub mod quoted;
 pub mod range;
 pub mod ssi;
 pub mod status;
+pub mod structured;
 pub mod trace_parent;
 pub mod uri;
 pub mod variable_name;

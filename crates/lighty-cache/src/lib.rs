@@ -1,8 +1,15 @@
 //! A store of responses, shared by all workers.
 //!
-//! `rules` decides by RFC 9111, without I/O and clocks, about storing and reusing responses.
-//! Nothing here knows the server.
+//! Reading order: `rules` (RFC 9111: storing and reusing responses, without I/O and clocks) ·
+//! `key` · `object` (stored responses) · `store` (the index) · `flight` (requests to backends that
+//! others wait for) · `eviction` · `purge`. Nothing here knows the server.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod eviction;
+pub mod flight;
+pub mod key;
+pub mod object;
+pub mod purge;
 pub mod rules;
+pub mod store;

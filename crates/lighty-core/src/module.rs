@@ -197,6 +197,13 @@ pub trait Module {
         Step::Next
     }
 
+    /// The place that the response comes from if this module responds in a phase, and all that is
+    /// done to the request on its way: for keys of caches. Requests with equal texts and equal
+    /// heads are equal there. `None`: the response is not to be stored.
+    fn destination(&self, _phase: Phase, _ex: &Exchange) -> Option<Arc<str>> {
+        None
+    }
+
     /// Logs and counts after the last byte or after the connection broke. Must not block.
     fn done(&self, _ex: &Exchange) {}
 

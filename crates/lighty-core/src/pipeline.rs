@@ -6,6 +6,7 @@
 //! stays small and a warm request allocates nothing.
 
 mod authorize;
+pub mod branch;
 pub mod conditions;
 pub mod error_page;
 mod errors;

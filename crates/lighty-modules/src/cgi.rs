@@ -18,6 +18,7 @@ mod talk;
 mod tunnelled;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::exchange::request_state::Rewriting;
@@ -78,6 +79,10 @@ impl Module for Cgi {
 
     fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
         Acts::perhaps_if(ex.settings.module::<CgiSettings>().interpreter(&ex.physical).is_some())
+    }
+
+    fn destination(&self, _phase: Phase, ex: &Exchange) -> Option<Arc<str>> {
+        Some(String::from_utf8_lossy(&ex.physical.path()).into())
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

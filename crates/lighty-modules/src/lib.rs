@@ -13,6 +13,7 @@ pub mod acme;
 pub mod alias;
 pub mod auth;
 pub mod auth_forward;
+pub mod cache;
 pub mod cgi;
 pub mod chunked;
 pub mod cors;

@@ -67,6 +67,8 @@ pub struct ProxyCore {
     named: RefCell<HashMap<Box<str>, Arc<Route>>>,
     /// Routes to services. The settings of the generation bound their number.
     services: RefCell<Vec<(Arc<ServiceSpec>, Arc<Route>)>>,
+    /// Texts for [`Module::destination`]. The settings of the generation bound their number.
+    destinations: RefCell<Vec<(Arc<Route>, Arc<str>)>>,
 }
 
 /// Limit on cached routes to addresses that other modules name. Scripts may derive them from
@@ -81,6 +83,7 @@ impl ProxyCore {
             naming: Arc::clone(naming),
             named: RefCell::default(),
             services: RefCell::default(),
+            destinations: RefCell::default(),
         }
     }
 
@@ -204,6 +207,22 @@ impl Module for ProxyCore {
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.go(ex, When::Found)
+    }
+
+    fn destination(&self, phase: Phase, ex: &Exchange) -> Option<Arc<str>> {
+        let routes = ProxySettings::routes(&ex.settings);
+        let when = if phase == Phase::Remote { When::Named } else { When::Found };
+        if routes.authorize || routes.flaw.is_some() {
+            return None;
+        }
+        let route = taking(routes, ex, when).next()?;
+        let mut known = self.destinations.borrow_mut();
+        if let Some((_, text)) = known.iter().find(|(one, _)| Arc::ptr_eq(one, route)) {
+            return Some(Arc::clone(text));
+        }
+        let text: Arc<str> = format!("{} {:?}", described(route), route.request).into();
+        known.push((Arc::clone(route), Arc::clone(&text)));
+        Some(text)
     }
 }
 

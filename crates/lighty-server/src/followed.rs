@@ -1,5 +1,5 @@
 //! Files of data that a configuration names, read before it serves requests: lists of addresses and
-//! databases of places.
+//! databases of places. Also finds stores of responses that have a name only.
 
 use std::io;
 use std::path::Path;
@@ -10,6 +10,7 @@ use lighty_core::Settings;
 use lighty_io::file::address_list::{self, AddressList};
 use lighty_io::file::followed::Followed;
 use lighty_io::file::place_db;
+use lighty_modules::cache;
 
 /// The lists of a configuration. Their contents are kept as long as this is.
 #[derive(Clone, Default)]
@@ -35,6 +36,7 @@ pub fn read(config: &Config<Settings>) -> Result<FollowedFiles, Vec<String>> {
         let text = "conditions on places need a database outside all conditions: maxminddb.db";
         faults.push(format!("$GEOIP: {text}"));
     }
+    faults.extend(cache::unknown_stores(config));
     if faults.is_empty() { Ok(FollowedFiles(lists)) } else { Err(faults) }
 }
 

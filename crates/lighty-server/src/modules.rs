@@ -28,6 +28,7 @@ use lighty_modules::{
     alias::Alias,
     auth::{Auth, CredentialCache},
     auth_forward::AuthForward,
+    cache::Cache,
     cgi::Cgi,
     chunked::Chunked,
     cors::Cors,
@@ -163,6 +164,8 @@ modules! {
     // After modules that change the physical path.
     "mod_rewrite", Rewrite, Named, |_| Rewrite;
     "mod_indexfile", IndexFile, Named, |_| IndexFile;
+    // In front of the handlers that it stores the responses of.
+    "mod_cache", Cache, Set, |with| Cache::new(with.state());
     "mod_proxy_core", ProxyCore, Named, |with| {
         ProxyCore::new(with.proxy, &with.shared.naming)
     };

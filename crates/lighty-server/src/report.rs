@@ -14,6 +14,7 @@ use lighty_core::machine::status_board::{
 use lighty_io::clock;
 use lighty_io::log_writer;
 use lighty_io::threads::{panic_log, panics};
+use lighty_modules::cache::CacheStores;
 use lighty_modules::magnet::Accounts;
 use lighty_modules::tracing::Exporters;
 use lighty_proxy::upstream::registry::Registry;
@@ -31,6 +32,7 @@ pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
     board.add(Arc::new(Mishaps));
     board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
     board.add(Arc::new(states.of::<Exporters>("mod_tracing")));
+    board.add(Arc::new(states.of::<CacheStores>("mod_cache")));
     board
 }
 

@@ -17,6 +17,7 @@ const NAMES: &[&str] = &[
     "alias",
     "auth",
     "auth_forward",
+    "cache",
     "cgi",
     "chunked",
     "control",

@@ -64,7 +64,7 @@ pub struct Counters {
     pub fields_withheld: Counter,
     /// Requests that a service of `auth.forward` has permitted.
     pub auth_forward_allowed: Counter,
-    /// Those of them whose permission was kept, or that of an equal request.
+    /// Permitted requests by a kept permission, or by that of an equal request.
     pub auth_forward_cached: Counter,
     /// Requests that a service of `auth.forward` has refused.
     pub auth_forward_denied: Counter,

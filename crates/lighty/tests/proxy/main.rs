@@ -5,6 +5,7 @@ mod auth_forward;
 mod backends;
 mod backends_http;
 mod backlog;
+mod cache;
 mod cgi;
 mod checks;
 mod exact;

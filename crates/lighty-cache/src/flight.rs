@@ -1,0 +1,329 @@
+//! A request to a backend that fills the store, and the requests that wait for it.
+//!
+//! The fetch belongs to no client: its [`Pilot`] is a task of its own, and each request has a
+//! [`Passenger`]. Pieces of the body are shared and never change. A slow client holds nothing up.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use crate::object::{Content, Object, StoredHead};
+
+/// Requests that may wait for one flight.
+pub const PASSENGERS_MAX: usize = 10_000;
+
+/// Bytes of a body that is too large to be stored which may wait for its slowest reader.
+pub const WINDOW_BYTES: u64 = 1 << 20;
+
+/// A flight.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    state: Mutex<FlightState>,
+}
+
+#[derive(Debug, Default)]
+struct FlightState {
+    stage: FlightStage,
+    /// Present from the head on, if the response is shared.
+    head: Option<Arc<FlightHead>>,
+    /// Pieces of the body so far. If the body is too large to be stored, the pieces that every
+    /// passenger has read are gone.
+    pieces: VecDeque<Bytes>,
+    /// Number of pieces that are gone.
+    gone: usize,
+    /// Bytes of the pieces that are here.
+    bytes: u64,
+    /// The body is too large to be stored.
+    is_windowed: bool,
+    /// Passengers by number.
+    passengers: HashMap<u64, Seat, foldhash::fast::RandomState>,
+    next_number: u64,
+    /// Woken when the last passenger has left.
+    pilot: Option<Waker>,
+    /// A passenger that has waited too long was let go at this time.
+    promoted_ms: Option<u64>,
+}
+
+/// A passenger, as its flight knows it.
+#[derive(Debug, Default)]
+struct Seat {
+    waker: Option<Waker>,
+    /// Pieces of the body that were read.
+    read: usize,
+}
+
+/// The head of a response that passengers share.
+#[derive(Debug)]
+pub struct FlightHead {
+    /// Status, fields and times.
+    pub head: StoredHead,
+    /// Values of the selecting fields in the request to the backend.
+    pub selecting: Box<[u8]>,
+    /// Length of the body, if announced.
+    pub length: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum FlightStage {
+    #[default]
+    Waiting,
+    Streaming,
+    /// The body is complete.
+    Landed(Arc<Object>),
+    /// The response is not shared: each request asks the backend itself.
+    Unshared,
+    /// There is no response, or no more of it. The status for waiting requests; 0: none.
+    Failed(u16),
+    /// Waiting requests look the response up again.
+    Retry,
+}
+
+/// News of a flight for a request that waits for its head.
+#[derive(Clone, Debug)]
+pub enum Boarding {
+    /// The response is stored.
+    Landed(Arc<Object>),
+    /// The head is here, and the body follows.
+    Streaming(Arc<FlightHead>),
+    /// The response is not shared.
+    Unshared,
+    /// There is no response. The status to answer with; 0 if the fetch was given up.
+    Failed(u16),
+    /// The response is to be looked up again.
+    Retry,
+}
+
+/// A request that waits for a flight or reads its body.
+#[derive(Debug)]
+pub struct Passenger {
+    flight: Arc<Flight>,
+    number: u64,
+}
+
+/// The end of a body before it is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response that others fetch has broken off")]
+pub struct FlightBroken;
+
+impl Flight {
+    fn state(&self) -> MutexGuard<'_, FlightState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a request board. `None` if there are too many.
+    pub(crate) fn board(self: &Arc<Self>) -> Option<Passenger> {
+        let mut state = self.state();
+        if state.passengers.len() >= PASSENGERS_MAX {
+            return None;
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.passengers.insert(number, Seat::default());
+        Some(Passenger { flight: Arc::clone(self), number })
+    }
+
+    /// The selecting values of the response, once its head is known.
+    pub(crate) fn head(&self) -> Option<Arc<FlightHead>> {
+        self.state().head.clone()
+    }
+
+    pub(crate) fn depart(&self, head: Arc<FlightHead>) {
+        self.change(|state| {
+            state.head = Some(head);
+            state.stage = FlightStage::Streaming;
+        });
+    }
+
+    pub(crate) fn push(&self, piece: Bytes) {
+        self.change(|state| {
+            state.bytes += piece.len() as u64;
+            state.pieces.push_back(piece);
+        });
+    }
+
+    /// The body so far, to be stored. `None` if it is too large.
+    pub(crate) fn content(&self) -> Option<Content> {
+        let state = self.state();
+        let mut content = Content::default();
+        state.pieces.iter().for_each(|piece| content.push(piece.clone()));
+        Some(content).filter(|_| !state.is_windowed)
+    }
+
+    /// Keeps only the pieces that a passenger has not read, from now on.
+    pub(crate) fn narrow(&self) {
+        let mut state = self.state();
+        state.is_windowed = true;
+        state.drop_read();
+    }
+
+    /// Ready unless too much of the body waits for a slow passenger.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if !state.is_windowed || state.bytes <= WINDOW_BYTES || state.passengers.is_empty() {
+            return Poll::Ready(());
+        }
+        state.pilot = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(crate) fn land(&self, object: &Arc<Object>) {
+        self.change(|state| state.stage = FlightStage::Landed(Arc::clone(object)));
+    }
+
+    pub(crate) fn part(&self) {
+        self.change(|state| state.stage = FlightStage::Unshared);
+    }
+
+    /// Ends the flight unless it has ended.
+    pub(crate) fn fail(&self, status: u16) {
+        self.change(|state| {
+            if matches!(state.stage, FlightStage::Waiting | FlightStage::Streaming) {
+                state.stage = FlightStage::Failed(status);
+            }
+        });
+    }
+
+    pub(crate) fn retry(&self) {
+        self.change(|state| state.stage = FlightStage::Retry);
+    }
+
+    /// Number of passengers.
+    pub(crate) fn passengers(&self) -> usize {
+        self.state().passengers.len()
+    }
+
+    /// Ready once there is no passenger.
+    pub(crate) fn poll_empty(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.passengers.is_empty() {
+            return Poll::Ready(());
+        }
+        state.pilot = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn change(&self, change: impl FnOnce(&mut FlightState)) {
+        let mut state = self.state();
+        change(&mut state);
+        let seats = state.passengers.values_mut();
+        let wakers: Vec<_> = seats.filter_map(|seat| seat.waker.take()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl FlightState {
+    /// Keeps the waker of a passenger.
+    fn wait(&mut self, number: u64, cx: &Context<'_>) {
+        if let Some(seat) = self.passengers.get_mut(&number) {
+            seat.waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// The next piece for a passenger.
+    fn take_piece(&mut self, number: u64) -> Option<Bytes> {
+        let seat = self.passengers.get_mut(&number)?;
+        let piece = self.pieces.get(seat.read.checked_sub(self.gone)?)?.clone();
+        seat.read += 1;
+        if self.is_windowed {
+            self.drop_read();
+        }
+        Some(piece)
+    }
+
+    /// Drops the pieces that every passenger has read.
+    fn drop_read(&mut self) {
+        let read = self.passengers.values().map(|seat| seat.read).min().unwrap_or(self.gone);
+        while self.gone < read
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            self.gone += 1;
+            self.bytes = self.bytes.saturating_sub(piece.len() as u64);
+        }
+    }
+}
+
+impl Passenger {
+    /// Waits for the head.
+    pub async fn head(&mut self) -> Boarding {
+        poll_fn(|cx| self.poll_head(cx)).await
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Boarding> {
+        let mut state = self.flight.state();
+        let news = match (&state.stage, &state.head) {
+            (FlightStage::Landed(object), _) => Boarding::Landed(Arc::clone(object)),
+            (FlightStage::Streaming, Some(head)) => Boarding::Streaming(Arc::clone(head)),
+            (FlightStage::Unshared, _) => Boarding::Unshared,
+            // Late passengers get the received part of the body, as the others have.
+            (FlightStage::Failed(_), Some(head)) => Boarding::Streaming(Arc::clone(head)),
+            (FlightStage::Failed(status), None) => Boarding::Failed(*status),
+            (FlightStage::Retry, _) => Boarding::Retry,
+            (FlightStage::Waiting | FlightStage::Streaming, _) => {
+                state.wait(self.number, cx);
+                return Poll::Pending;
+            }
+        };
+        Poll::Ready(news)
+    }
+
+    /// The next piece of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// The body has broken off.
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, FlightBroken>>> {
+        let mut state = self.flight.state();
+        if let Some(piece) = state.take_piece(self.number) {
+            let pilot = if state.is_windowed { state.pilot.take() } else { None };
+            drop(state);
+            if let Some(pilot) = pilot {
+                pilot.wake();
+            }
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        match state.stage {
+            FlightStage::Landed(_) => Poll::Ready(None),
+            FlightStage::Unshared | FlightStage::Retry | FlightStage::Failed(_) => {
+                Poll::Ready(Some(Err(FlightBroken)))
+            }
+            FlightStage::Waiting | FlightStage::Streaming => {
+                state.wait(self.number, cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// True for one passenger in each interval: it has waited so long that it asks the backend
+    /// itself.
+    pub fn is_promoted(&self, now_ms: u64, interval_ms: u64) -> bool {
+        let mut state = self.flight.state();
+        let is_due = |since: u64| now_ms.saturating_sub(since) >= interval_ms;
+        let is_promoted = state.promoted_ms.is_none_or(is_due);
+        if is_promoted {
+            state.promoted_ms = Some(now_ms);
+        }
+        is_promoted
+    }
+}
+
+impl Drop for Passenger {
+    fn drop(&mut self) {
+        let mut state = self.flight.state();
+        state.passengers.remove(&self.number);
+        if state.is_windowed {
+            state.drop_read();
+        }
+        let is_awaited = state.is_windowed || state.passengers.is_empty();
+        let pilot = if is_awaited { state.pilot.take() } else { None };
+        drop(state);
+        if let Some(pilot) = pilot {
+            pilot.wake();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Keys of resources: the request as the backend sees it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A key: parts with their lengths, so that no part can imitate another's boundary.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Arc<[u8]>);
+
+/// Writes a key.
+#[derive(Debug, Default)]
+pub struct KeyWriter(Vec<u8>);
+
+impl KeyWriter {
+    /// Adds a part.
+    #[must_use]
+    pub fn part(mut self, part: &[u8]) -> Self {
+        // Parts are pieces of one request, far below 4 GB.
+        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        self.0.extend_from_slice(&length.to_be_bytes());
+        self.0.extend_from_slice(part);
+        self
+    }
+
+    /// The key of the parts so far.
+    pub fn finish(self) -> Key {
+        Key(self.0.into())
+    }
+}
+
+impl Key {
+    /// The parts, as they were added.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let (length, behind) = rest.split_first_chunk::<4>()?;
+            let (part, behind) = behind.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+            rest = behind;
+            Some(part)
+        })
+    }
+
+    /// Bytes that the key takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.parts().map(|part| part.escape_ascii().to_string())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_are_part_of_a_key() {
+        let key = |parts: &[&[u8]]| {
+            parts.iter().fold(KeyWriter::default(), |key, part| key.part(part)).finish()
+        };
+        assert_eq!(key(&[b"a", b"bc"]), key(&[b"a", b"bc"]));
+        assert_ne!(key(&[b"a", b"bc"]), key(&[b"ab", b"c"]));
+        assert_ne!(key(&[b"a"]), key(&[b"a", b""]));
+        assert_ne!(key(&[b"", b"a"]), key(&[b"a", b""]));
+        let parts: Vec<Vec<u8>> = key(&[b"a", b"", b"bc"]).parts().map(<[u8]>::to_vec).collect();
+        assert_eq!(parts, [&b"a"[..], b"", b"bc"]);
+    }
+}

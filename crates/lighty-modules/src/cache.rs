@@ -1,0 +1,431 @@
+//! `mod_cache`: stores responses of backends and CGI programs, and serves them again (RFC 9111).
+//!
+//! Reading order: `settings` (directives) · `request_key` · [`Cache::serve`] (the way of a request)
+//! · `fill` (the fetch, a task of its own) · `answer` and `body` (responses from the store) ·
+//! `stores` · `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and
+//! the store.
+//!
+//! The cache looks up behind access rules and authentication, in front of the handlers.
+
+mod answer;
+mod body;
+mod fill;
+mod outcome;
+mod purging;
+mod request_key;
+mod settings;
+mod stores;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_cache::flight::{Boarding, FlightHead, Passenger};
+use lighty_cache::key::Key;
+use lighty_cache::object::Object;
+use lighty_cache::rules::{self, CacheRequest, FreshnessFlags, RequestUri, Reuse};
+use lighty_cache::store::{Joined, Pilot, ResponseStore};
+use lighty_config::{Config, Directive};
+use lighty_core::exchange::body::Body;
+use lighty_core::exchange::verified_identity::VerifiedIdentity;
+use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::pipeline::branch::branch;
+use lighty_core::pipeline::phase::Phase;
+use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
+use lighty_http::{Known, Method, Status};
+use lighty_io::clock::alarms::Alarm;
+
+use answer::{StoredBody, answer};
+use body::FlightBody;
+use fill::{Fill, Handover, Unshared};
+use outcome::{CacheWord, conclude};
+use settings::CacheSettings;
+pub use stores::CacheStores;
+use stores::KnownStores;
+
+/// Times that a request looks a response up again. Then it goes to the backend.
+const ROUNDS_MAX: u32 = 4;
+
+/// The module.
+pub struct Cache {
+    stores: KnownStores,
+}
+
+/// The request fills a store, or has been to one.
+#[derive(Default)]
+struct HasMet(bool);
+
+impl Extension for HasMet {
+    extension_slot!();
+}
+
+/// A request's place in a store.
+struct StoreQuery {
+    store: Arc<ResponseStore>,
+    key: Key,
+    phase: Phase,
+}
+
+impl Cache {
+    /// A worker's instance under one configuration.
+    pub fn new(stores: CacheStores) -> Self {
+        Self { stores: KnownStores::new(stores) }
+    }
+
+    #[cold]
+    fn invalidate(&self, ex: &Exchange) {
+        let (request, response) = (&ex.request, &ex.response);
+        let own = ex.settings.module::<CacheSettings>();
+        let Some(store) = self.stores.of(own) else { return };
+        if !rules::invalidates(request.method, response.status) {
+            return;
+        }
+        let (authority, target) = (&*request.authority, &*request.target);
+        let uri = RequestUri { scheme: request.scheme, authority, target };
+        for target in rules::invalidated_targets(uri, &response.fields) {
+            store.invalidate(authority, &target);
+        }
+    }
+
+    /// Takes the request on, if its response may come from a store.
+    fn serve<'a>(&self, ex: &'a mut Exchange, phase: Phase) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<CacheSettings>();
+        let Some(store) = self.stores.of(own) else { return Step::Next };
+        if !is_candidate(ex, own) {
+            return Step::Next;
+        }
+        let Some(key) = request_key::key(phase, own, ex) else { return Step::Next };
+        if ex.rehearse_step(|| format!("cache: store \"{}\"", own.store)) {
+            return Step::Next;
+        }
+        ex.ext_mut::<HasMet>().0 = true;
+        let query = StoreQuery { store, key, phase };
+        let found = query.store.find(&query.key, &ex.request.fields);
+        if let Some(object) = &found
+            && reuse(ex, own, object) == Reuse::Fresh
+        {
+            hit(ex, own, object);
+            return Step::Answered;
+        }
+        Step::Wait(Box::pin(attend(ex, settings, query, found)))
+    }
+}
+
+impl Module for Cache {
+    fn name(&self) -> &'static str {
+        "mod_cache"
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            hooks: Hooks { remote: true, handle: true, response_head: true, ..Hooks::default() },
+            head_never_waits: true,
+            ..Traits::default()
+        }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<CacheSettings>();
+        let (stores, purges) = (!own.store.is_empty(), !own.purge.is_empty());
+        Hooks {
+            remote: stores || purges,
+            handle: stores,
+            response_head: stores,
+            ..Hooks::default()
+        }
+    }
+
+    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+        let own = ex.settings.module::<CacheSettings>();
+        let is_purge = own.purge.rule(&ex.request.path).is_some();
+        Acts::perhaps_if(is_purge || !own.store.is_empty() && is_candidate(ex, own))
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::directives()
+    }
+
+    fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let purge = &ex.settings.module::<CacheSettings>().purge;
+        let Some(rule) = purge.rule(&ex.request.path).cloned() else {
+            return self.serve(ex, Phase::Remote);
+        };
+        let stores = self.stores.all();
+        Step::Wait(Box::pin(async move {
+            purging::purge(ex, rule, stores).await;
+            Step::Answered
+        }))
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.serve(ex, Phase::Handle)
+    }
+
+    /// Removes the responses that a request has changed (RFC 9111 section 4.4).
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if !ex.request.method.is_some_and(Method::is_safe) {
+            self.invalidate(ex);
+        }
+        Step::Next
+    }
+}
+
+/// Errors about stores that requests use and that `cache.stores` does not have.
+pub fn unknown_stores(config: &Config<Settings>) -> Vec<String> {
+    let stores = &config.global().module::<CacheSettings>().stores;
+    let mut names: Vec<&str> =
+        config.assigned("cache.store").filter_map(|given| given.value.as_str()).collect();
+    names.retain(|name| !name.is_empty() && !stores.iter().any(|spec| *spec.name == **name));
+    names.sort_unstable();
+    names.dedup();
+    let error = |name: &str| format!("cache.store: there is no store \"{name}\" in cache.stores");
+    names.into_iter().map(error).collect()
+}
+
+/// True for requests that a stored response may answer.
+fn is_candidate(ex: &Exchange, own: &CacheSettings) -> bool {
+    let request = &ex.request;
+    request.method.is_some_and(Method::is_get_or_head)
+        && !ex.body.exists()
+        && !request.upgrade
+        && request.head_bytes <= own.head_bytes_max
+        && !ex.ext::<HasMet>().is_some_and(|met| met.0)
+}
+
+fn request_facts(ex: &Exchange) -> CacheRequest<'_> {
+    CacheRequest {
+        method: ex.request.method,
+        fields: &ex.request.fields,
+        is_identified: ex.ext::<VerifiedIdentity>().is_some_and(VerifiedIdentity::is_verified),
+        has_body: false,
+        has_query: ex.request.path_end < ex.request.target.len(),
+    }
+}
+
+fn reuse(ex: &Exchange, own: &CacheSettings, object: &Object) -> Reuse {
+    let now_s = ex.machine.clock.unix_s();
+    let mut freshness = object.head.freshness;
+    if object.is_purged_softly() {
+        freshness = freshness.expired(now_s);
+    }
+    rules::reuse(&freshness, &request_facts(ex), &own.policy, now_s)
+}
+
+/// Answers from the store.
+fn hit(ex: &mut Exchange, own: &CacheSettings, object: &Object) {
+    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
+    conclude(ex, own, CacheWord::Hit, Some(object));
+}
+
+/// Answers a request that no fresh response is stored for.
+async fn attend(
+    ex: &mut Exchange,
+    settings: Rc<Settings>,
+    query: StoreQuery,
+    mut found: Option<Arc<Object>>,
+) -> Step<'static> {
+    let own = settings.module::<CacheSettings>();
+    for _ in 0..ROUNDS_MAX {
+        let stale = match found.take() {
+            Some(object) => match reuse(ex, own, &object) {
+                Reuse::Fresh => {
+                    hit(ex, own, &object);
+                    return Step::Answered;
+                }
+                Reuse::Stale { may_revalidate_in_background } => {
+                    if may_revalidate_in_background {
+                        refresh(ex, own, &query, &object);
+                    }
+                    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
+                    conclude(ex, own, CacheWord::Stale, Some(&object));
+                    return Step::Answered;
+                }
+                Reuse::GatewayTimeout => return gateway_timeout(ex),
+                Reuse::Never => return Step::Next,
+                Reuse::Validate | Reuse::ValidateOnDemand => Some(object),
+            },
+            None if rules::is_only_if_cached(&request_facts(ex)) => return gateway_timeout(ex),
+            None => None,
+        };
+        if ex.request.method == Some(Method::Head) || is_partial(ex) {
+            conclude(ex, own, CacheWord::Pass, None);
+            return Step::Next;
+        }
+        let now_ms = ex.machine.clock.mono_ms();
+        let (passenger, handover) = match query.store.join(&query.key, &ex.request.fields, now_ms) {
+            Joined::Passes => {
+                conclude(ex, own, CacheWord::Pass, None);
+                return Step::Next;
+            }
+            Joined::Full => {
+                ex.fail(Fault::BackendBusy);
+                return Step::Answered;
+            }
+            Joined::Passenger(passenger) => (passenger, None),
+            Joined::Begins(pilot, passenger) => {
+                let handover = Handover::default();
+                begin(ex, own, &query, pilot, stale.clone(), Some(Rc::clone(&handover)));
+                (passenger, Some(handover))
+            }
+        };
+        let word = match (&handover, &stale) {
+            (None, _) => CacheWord::Coalesced,
+            (Some(_), None) => CacheWord::Miss,
+            (Some(_), Some(_)) => CacheWord::Expired,
+        };
+        match wait(ex, own, passenger, handover, stale.as_ref(), word).await {
+            Waited::Done(step) => return step,
+            Waited::Again => found = query.store.find(&query.key, &ex.request.fields),
+        }
+    }
+    conclude(ex, own, CacheWord::Pass, None);
+    Step::Next
+}
+
+/// Begins a fetch.
+fn begin(
+    ex: &Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    pilot: Pilot,
+    stale: Option<Arc<Object>>,
+    handover: Option<Handover>,
+) {
+    let mut part = branch(ex);
+    part.ext_mut::<HasMet>().0 = true;
+    if let Cow::Owned(target) = request_key::target(own, ex) {
+        part.request.target_raw.clone_from(&target);
+        part.request.target = target;
+    }
+    let fill = Fill {
+        pilot,
+        store: Arc::clone(&query.store),
+        part,
+        phase: query.phase,
+        settings: own.clone(),
+        stale,
+        handover,
+    };
+    tokio::task::spawn_local(fill.run());
+}
+
+/// Fetches a response anew that is served stale meanwhile.
+fn refresh(ex: &Exchange, own: &CacheSettings, query: &StoreQuery, object: &Arc<Object>) {
+    let now_ms = ex.machine.clock.mono_ms();
+    if let Joined::Begins(pilot, _) = query.store.join(&query.key, &ex.request.fields, now_ms) {
+        begin(ex, own, query, pilot, Some(Arc::clone(object)), None);
+    }
+}
+
+/// Result of a wait for a flight.
+enum Waited {
+    Done(Step<'static>),
+    /// The response is to be looked up again.
+    Again,
+}
+
+/// Waits for the response that is being fetched.
+async fn wait(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    mut passenger: Passenger,
+    handover: Option<Handover>,
+    stale: Option<&Arc<Object>>,
+    word: CacheWord,
+) -> Waited {
+    let news = loop {
+        let alarms = Rc::clone(&ex.machine.alarms);
+        let head = Alarm::limit(&alarms, own.lock_ms, passenger.head());
+        let news = tokio::select! {
+            biased;
+            news = head => news,
+            fault = ex.client_gone() => {
+                ex.fail(fault);
+                return Waited::Done(Step::Answered);
+            }
+        };
+        if let Some(news) = news {
+            break news;
+        }
+        // The backend is slow: one request after the other asks it too.
+        if handover.is_none() && passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
+            conclude(ex, own, CacheWord::Pass, None);
+            return Waited::Done(Step::Next);
+        }
+    };
+    match news {
+        Boarding::Landed(object) => {
+            let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
+            // `no-cache`: each request has it validated.
+            let is_own = handover.is_some();
+            let needs_validation =
+                object.head.freshness.flags.contains(FreshnessFlags::NO_CACHE) && !is_own;
+            if needs_validation || !object.fits(&ex.request.fields) {
+                return Waited::Again;
+            }
+            answer(ex, own, &object.head, StoredBody::Whole(&object.content));
+            conclude(ex, own, if is_same { CacheWord::Stale } else { word }, Some(&object));
+            Waited::Done(Step::Answered)
+        }
+        Boarding::Streaming(head) => board(ex, own, passenger, &head, handover.is_some(), word),
+        Boarding::Unshared => match handover.and_then(|handover| handover.borrow_mut().take()) {
+            Some(unshared) => {
+                take_over(ex, own, unshared);
+                Waited::Done(Step::Answered)
+            }
+            None => {
+                conclude(ex, own, CacheWord::Pass, None);
+                Waited::Done(Step::Next)
+            }
+        },
+        Boarding::Failed(status) => {
+            match handover.and_then(|handover| handover.borrow_mut().take()) {
+                Some(unshared) => take_over(ex, own, unshared),
+                None if status == 0 => return Waited::Again,
+                None => ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY)),
+            }
+            Waited::Done(Step::Answered)
+        }
+        Boarding::Retry => Waited::Again,
+    }
+}
+
+/// Answers with a response before its body is complete.
+fn board(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    passenger: Passenger,
+    head: &FlightHead,
+    is_own: bool,
+    word: CacheWord,
+) -> Waited {
+    let is_valid = !head.head.freshness.flags.contains(FreshnessFlags::NO_CACHE);
+    let fits = *rules::selecting_key(&head.head.names, &ex.request.fields) == *head.selecting;
+    if !(is_own || is_valid && fits) {
+        return Waited::Again;
+    }
+    let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
+    answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
+    conclude(ex, own, word, None);
+    Waited::Done(Step::Answered)
+}
+
+/// The response is for this request alone.
+fn take_over(ex: &mut Exchange, own: &CacheSettings, unshared: Unshared) {
+    let Unshared { mut part, reason } = unshared;
+    std::mem::swap(&mut ex.response, &mut part.response);
+    ex.state.fault = part.state.fault;
+    ex.state.handler = part.state.handler;
+    outcome::conclude_unshared(ex, own, reason);
+}
+
+fn gateway_timeout(ex: &mut Exchange) -> Step<'static> {
+    ex.fail_status(Status::GATEWAY_TIMEOUT);
+    Step::Answered
+}
+
+/// True for a range other than the whole, which goes to the backend as it is.
+fn is_partial(ex: &Exchange) -> bool {
+    ex.request.fields.get(Known::Range).is_some_and(|range| range.trim_ascii() != b"bytes=0-")
+}

@@ -1,0 +1,305 @@
+//! The fetch that fills the store: a task of its own, which no client owns.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_cache::flight::FlightHead;
+use lighty_cache::object::{Object, StoredHead};
+use lighty_cache::rules::{
+    self, CacheRequest, Exchanged, Freshness, FreshnessFlags, StorabilityScope, Unstorable, Vary,
+};
+use lighty_cache::store::{Pilot, ResponseStore};
+use lighty_core::Exchange;
+use lighty_core::exchange::body::{Body, BodyChunk};
+use lighty_core::exchange::verified_identity::VerifiedIdentity;
+use lighty_core::pipeline::branch::{branch, respond_behind};
+use lighty_core::pipeline::filter::{Filter, Source};
+use lighty_core::pipeline::phase::Phase;
+use lighty_http::{Fields, Known, Status, date};
+
+use super::settings::{CacheSettings, Finish};
+
+/// Rest of a body that is fetched although no client waits for it.
+const SMALL_REST_BYTES: u64 = 1 << 20;
+
+/// A response that is for its first request alone.
+pub(super) type Handover = Rc<RefCell<Option<Unshared>>>;
+
+/// Such a response, and the reason.
+pub(super) struct Unshared {
+    pub(super) part: Box<Exchange>,
+    pub(super) reason: Option<Unstorable>,
+}
+
+/// A fetch.
+pub(super) struct Fill {
+    pub(super) pilot: Pilot,
+    pub(super) store: Arc<ResponseStore>,
+    /// The request, without its client.
+    pub(super) part: Box<Exchange>,
+    pub(super) phase: Phase,
+    pub(super) settings: CacheSettings,
+    /// The stored response that is validated, or served if the backend fails.
+    pub(super) stale: Option<Arc<Object>>,
+    /// `None` if no client waits for it.
+    pub(super) handover: Option<Handover>,
+}
+
+/// The backend's response.
+struct Fetched {
+    /// The request as the client sent it.
+    fields: Fields,
+    is_identified: bool,
+    times: Exchanged,
+}
+
+impl Fetched {
+    fn request<'a>(&'a self, part: &Exchange) -> CacheRequest<'a> {
+        let request = &part.request;
+        CacheRequest {
+            method: request.method,
+            fields: &self.fields,
+            is_identified: self.is_identified,
+            has_body: false,
+            has_query: request.path_end < request.target.len(),
+        }
+    }
+}
+
+impl Fill {
+    /// Fetches the response, and stores it if it may be stored.
+    pub(super) async fn run(mut self) {
+        let Some(fetched) = self.fetch().await else { return };
+        let status = self.part.response.status;
+        let is_error = self.part.state.fault.is_some() || status.code() >= 500;
+        if is_error && self.serve_stale(status) {
+            return;
+        }
+        if self.part.state.fault.is_some() {
+            return self.hand_over(None);
+        }
+        if let Some(stale) = self.stale.take().filter(|_| status == Status::NOT_MODIFIED) {
+            return self.renew(&stale, &fetched);
+        }
+        let fields = &self.part.response.fields;
+        let policy = &self.settings.policy;
+        let times = fetched.times;
+        let stored = rules::storable(&fetched.request(&self.part), status, fields, policy, times);
+        match stored.and_then(|freshness| self.head(&fetched, freshness)) {
+            Ok(head) => self.stream(head).await,
+            Err(reason) => self.hand_over(Some(reason)),
+        }
+    }
+
+    /// Sends the request to the backend. `None` if no client waits any more.
+    async fn fetch(&mut self) -> Option<Fetched> {
+        let kept: Vec<Box<[u8]>> = self.settings.key.fields.clone();
+        let fields = self.part.request.fields.clone();
+        let is_identified =
+            self.part.ext::<VerifiedIdentity>().is_some_and(VerifiedIdentity::is_verified);
+        self.part.request.fields = rules::fill_fields(&fields, &kept);
+        if let Some(stale) = &self.stale
+            && let Some(validators) = rules::validation_fields(&stale.head.fields)
+        {
+            validators.add_to(&mut self.part.request.fields);
+        }
+        let sent_s = self.part.machine.clock.unix_s();
+        let is_awaited = self.handover.is_some();
+        let taken_by = self.part.state.taken_by;
+        for attempt in 0..2 {
+            {
+                let (phase, pilot) = (self.phase, &self.pilot);
+                let mut answer = std::pin::pin!(respond_behind(phase, &mut self.part));
+                let is_done = poll_fn(|cx| {
+                    if answer.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(true);
+                    }
+                    if is_awaited { pilot.poll_empty(cx).map(|()| false) } else { Poll::Pending }
+                });
+                if !is_done.await {
+                    return None;
+                }
+            }
+            // Requests behind the first one have had no try of their own.
+            let is_last = attempt > 0 || self.pilot.passengers() < 2;
+            if self.part.state.fault.is_none() || is_last {
+                break;
+            }
+            self.part = branch(&self.part);
+            self.part.state.taken_by = taken_by;
+        }
+        let received_s = self.part.machine.clock.unix_s();
+        Some(Fetched { fields, is_identified, times: Exchanged { sent_s, received_s } })
+    }
+
+    /// Serves the stored response in place of an error, if it may be.
+    fn serve_stale(&mut self, status: Status) -> bool {
+        let Some(stale) = self.stale.take() else { return false };
+        let now_s = self.part.machine.clock.unix_s();
+        let status = Some(status).filter(|_| self.part.state.fault.is_none());
+        let may = rules::may_serve_after_error(&stale.head.freshness, now_s, status);
+        if may {
+            self.pilot.land_as(&stale);
+        } else {
+            self.stale = Some(stale);
+        }
+        may
+    }
+
+    /// The response is for the first request alone.
+    fn hand_over(self, reason: Option<Unstorable>) {
+        let now_ms = self.part.machine.clock.mono_ms();
+        let is_failed = self.part.state.fault.is_some();
+        let status = self.part.response.status;
+        let is_of_key = reason.is_some_and(|reason| reason.scope() == StorabilityScope::Key);
+        if let Some(handover) = &self.handover {
+            *handover.borrow_mut() = Some(Unshared { part: self.part, reason });
+        }
+        match is_failed {
+            true => self.pilot.fail(status.code()),
+            false if is_of_key => self.pilot.part(now_ms + self.settings.pass_ms),
+            false => self.pilot.part(0),
+        }
+    }
+
+    /// The stored response is still valid: stores it with new fields.
+    fn renew(self, stale: &Arc<Object>, fetched: &Fetched) {
+        let policy = &self.settings.policy;
+        let response = &self.part.response.fields;
+        let now_s = fetched.times.received_s;
+        let concerned = rules::updated_variants(&[&stale.head.fields], 0, response, now_s);
+        let mut fields = stale.head.fields.clone();
+        rules::update(&mut fields, response, policy, now_s);
+        let request = fetched.request(&self.part);
+        let status = stale.head.status;
+        let fresh = rules::refresh(&request, status, &fields, response, policy, fetched.times);
+        let head = match fresh {
+            Ok(freshness) if !concerned.is_empty() => {
+                StoredHead { fields, freshness, ..stale.head.clone() }
+            }
+            Err(reason) if !concerned.is_empty() => {
+                if reason.scope() == StorabilityScope::Key {
+                    self.store.remove(stale);
+                }
+                return self.pilot.land_as(stale);
+            }
+            // The 304 is about another response.
+            _ => {
+                self.store.remove(stale);
+                return self.pilot.retry();
+            }
+        };
+        self.pilot.renew(stale, head);
+    }
+
+    /// The head as it is stored.
+    fn head(&self, fetched: &Fetched, freshness: Freshness) -> Result<FlightHead, Unstorable> {
+        let response = &self.part.response;
+        let Vary::Names(names) = rules::selecting_names(&response.fields) else {
+            return Err(Unstorable::Varies);
+        };
+        let tags =
+            rules::tags(&response.fields, &self.settings.tag_fields, self.settings.tags_max + 1);
+        let media_type = response.fields.get(Known::ContentType);
+        let is_deceptive = freshness.flags.contains(FreshnessFlags::CONFIGURED)
+            && !rules::types_agree(&self.part.request.path, media_type);
+        if tags.len() > self.settings.tags_max || is_deceptive {
+            return Err(Unstorable::Forbidden);
+        }
+        let length = response.declared_length.or_else(|| response.body.known_length());
+        if length.is_some_and(|length| length > self.store.object_bytes_max()) {
+            return Err(Unstorable::Forbidden);
+        }
+        let mut fields =
+            rules::stored_fields(response.status, &response.fields, &self.settings.policy);
+        fields.remove(Known::ContentLength);
+        if !fields.contains(Known::Date) {
+            fields.set(Known::Date, date::format(fetched.times.received_s));
+        }
+        let selecting = rules::selecting_key(&names, &fetched.fields).into();
+        let tags = tags.iter().map(|tag| self.store.tag(tag)).collect();
+        let names = names.into();
+        let head = StoredHead { status: response.status, fields, freshness, names, tags };
+        Ok(FlightHead { head, selecting, length })
+    }
+
+    /// Passes the body on to all that wait, and stores it.
+    async fn stream(mut self, head: FlightHead) {
+        let length = head.length;
+        self.pilot.depart(head);
+        let body = std::mem::take(&mut self.part.response.body);
+        let Body::Stream(mut body) = body.filtered(Box::new(AsIs), &self.part.machine.engine)
+        else {
+            return;
+        };
+        let mut pushed = 0;
+        loop {
+            let goes_on = self.goes_on(pushed, length);
+            let pilot = &self.pilot;
+            let next = poll_fn(|cx| {
+                if !goes_on && pilot.poll_empty(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                std::task::ready!(pilot.poll_room(cx));
+                body.poll_next(cx).map(Some)
+            });
+            let Some(next) = next.await else { return };
+            match next {
+                Some(Ok(chunk)) => {
+                    let Some(piece) = bytes_of(chunk) else { return };
+                    let piece_bytes = piece.len() as u64;
+                    self.pilot.push(piece, pushed);
+                    pushed += piece_bytes;
+                }
+                // The flight fails, and with it the responses of its passengers.
+                Some(Err(_)) => return,
+                None if length.is_some_and(|length| length != pushed) => return,
+                None => {
+                    self.pilot.land();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// True if the fetch goes on when no client waits for it.
+    fn goes_on(&self, pushed: u64, length: Option<u64>) -> bool {
+        match self.settings.finish {
+            _ if self.handover.is_none() => true,
+            Finish::Always => true,
+            Finish::Never => false,
+            Finish::Auto => length.is_none_or(|length| {
+                pushed >= length / 2 || length - pushed.min(length) <= SMALL_REST_BYTES
+            }),
+        }
+    }
+}
+
+/// A filter that changes nothing; its chunks are in memory.
+struct AsIs;
+
+impl Filter for AsIs {
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        source.poll_chunk(cx)
+    }
+
+    fn keeps_length(&self) -> bool {
+        true
+    }
+
+    fn needs_bytes(&self) -> bool {
+        true
+    }
+}
+
+fn bytes_of(chunk: Chunk<Rc<lighty_io::file::OpenFile>>) -> Option<Bytes> {
+    match chunk {
+        Chunk::Memory(bytes) => Some(bytes),
+        Chunk::File(_) => None,
+    }
+}

@@ -1,0 +1,155 @@
+//! Requests that wait for one fetch.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
+use lighty_testkit::response::Response;
+use lighty_testkit::wait_until;
+
+use super::{FRESH, caching};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Sends a request on each of so many connections.
+fn ask(server: &lighty_testkit::server::Server, count: usize, target: &str) -> Vec<Client> {
+    let ask_one = |_| {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        client
+    };
+    (0..count).map(ask_one).collect()
+}
+
+/// A backend that answers once a gate is open.
+fn gated(fields: &'static str) -> (Backend, Arc<Barrier>) {
+    let gate = Arc::new(Barrier::new(2));
+    let own = Arc::clone(&gate);
+    let count = AtomicU32::new(0);
+    let backend = Backend::replying(move |_| {
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        if number == 1 {
+            own.wait();
+        }
+        answer("200 OK", fields, &format!("answer {number}"))
+    });
+    (backend, gate)
+}
+
+#[test]
+fn one_request_fetches_for_all() {
+    let (backend, gate) = gated(FRESH);
+    let server = caching(&backend, "server.max-worker := 2");
+    let mut clients = ask(&server, 200, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    gate.wait();
+    for client in &mut clients {
+        let page = client.response();
+        assert_eq!((page.status, page.text()), (200, "answer 1"));
+    }
+    assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
+fn response_that_is_not_stored_releases_those_that_wait() {
+    let (backend, gate) = gated("Cache-Control: no-store\r\n");
+    let server = caching(&backend, "");
+    let mut clients = ask(&server, 10, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    gate.wait();
+    let mut texts: Vec<String> =
+        clients.iter_mut().map(|client| client.response().text().to_owned()).collect();
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts.len(), 10, "each has its own: {texts:?}");
+    // The next ones do not wait for each other at all.
+    assert!(server.get("/").field("Cache-Status").is_none());
+}
+
+#[test]
+fn client_that_leaves_harms_no_other() {
+    let (backend, gate) = gated(FRESH);
+    let server = caching(&backend, "");
+    let first = ask(&server, 1, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    let mut others = ask(&server, 3, "/");
+    first.into_iter().for_each(Client::reset);
+    // The reset is known once a request behind it has been served.
+    assert_eq!(server.get("/other").status, 200);
+    gate.wait();
+    for client in &mut others {
+        assert_eq!(client.response().text(), "answer 1");
+    }
+    assert_eq!(backend.requests_for("/").len(), 1);
+}
+
+#[test]
+fn dead_backend_is_asked_twice_for_all() {
+    let backend = Backend::after_request(|peer| peer.reset());
+    let server = caching(&backend, "proxy-core.max-retries = 0");
+    let mut clients = ask(&server, 50, "/");
+    let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status).collect();
+    assert!(statuses.iter().all(|status| *status == 502), "{statuses:?}");
+    let requests = backend.requests().len();
+    assert!(requests < 10, "{requests} requests");
+}
+
+#[test]
+fn silent_backend_is_asked_by_one_after_the_other() {
+    let backend = Backend::after_request(|peer| {
+        if peer.number() == 0 {
+            peer.hang();
+        } else {
+            peer.answer("late");
+        }
+    });
+    let server = caching(&backend, "cache.lock-timeout = \"1s\"");
+    let _first = ask(&server, 1, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    let mut others = ask(&server, 2, "/");
+    let texts: Vec<String> =
+        others.iter_mut().map(|client| client.response().text().to_owned()).collect();
+    assert_eq!(texts, ["late", "late"]);
+}
+
+#[test]
+fn body_is_shared_while_it_arrives() {
+    let gate = Arc::new(Barrier::new(2));
+    let own = Arc::clone(&gate);
+    let backend = Backend::after_request(move |peer| {
+        peer.send(format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: 10\r\n\r\nhello"));
+        own.wait();
+        peer.send("world");
+    });
+    let server = caching(&backend, "");
+    let mut clients = ask(&server, 3, "/");
+    for client in &mut clients {
+        assert_eq!(client.response_head().status, 200);
+        assert_eq!(client.read_exact(5).as_deref(), Ok(&b"hello"[..]));
+    }
+    let late = ask(&server, 1, "/").pop().expect("one");
+    gate.wait();
+    for client in &mut clients {
+        assert_eq!(client.read_exact(5).as_deref(), Ok(&b"world"[..]));
+    }
+    let whole: Response = { late }.response();
+    assert_eq!(whole.text(), "helloworld");
+    assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
+fn broken_body_is_not_stored() {
+    let backend = Backend::after_request(|peer| {
+        peer.send(format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: 10\r\n\r\nhello"));
+        peer.end();
+    });
+    let server = caching(&backend, "");
+    for _ in 0..2 {
+        let mut client = ask(&server, 1, "/").pop().expect("one");
+        assert_eq!(client.response_head().status, 200);
+        assert_eq!(client.read_to_end().0, b"hello");
+    }
+    assert_eq!(backend.requests().len(), 2);
+}

@@ -202,7 +202,11 @@ fn parse_key(members: &Map<String, Value>) -> Result<VerificationKey, KeyFault> 
     let is_own = |one: &SignatureAlgorithm| match members.get("alg") {
         None => true,
         // RFC 9864 gives EdDSA with this curve a name of its own.
-        Some(name) => name == one.name() || kind == KeyKind::Ed25519 && name == "Ed25519",
+        Some(Value::String(name)) => {
+            SignatureAlgorithm::of_name(name) == Some(*one)
+                || kind == KeyKind::Ed25519 && name == "Ed25519"
+        }
+        Some(_) => false,
     };
     let of_kind = SignatureAlgorithm::all().filter(|one| one.kind() == kind);
     let algorithms: Vec<_> = of_kind.filter(is_own).collect();

@@ -4,7 +4,7 @@
 //! A set is fetched at the start, before it becomes stale, and when a token names an unknown key:
 //! then at most once in [`FORCED_INTERVAL_MS`], because an attacker can invent names of keys.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ pub struct RemoteKeys {
 #[derive(Default)]
 struct FetchSchedule {
     /// Wakes the thread; `None` until it runs.
-    wake: Option<SyncSender<()>>,
+    wake: Option<Sender<()>>,
     is_fetching: bool,
     /// Monotonic time from which the next fetch because of an unknown key is permitted.
     forced_from_ms: u64,
@@ -155,10 +155,8 @@ impl RemoteKeys {
             if now_ms < schedule.forced_from_ms {
                 return None;
             }
-            match schedule.wake.as_ref()?.try_send(()) {
-                Ok(()) | Err(TrySendError::Full(())) => {}
-                Err(TrySendError::Disconnected(())) => return None,
-            }
+            // At most one waits, because a fetch is under way from now on.
+            schedule.wake.as_ref()?.send(()).ok()?;
             schedule.is_fetching = true;
             schedule.forced_from_ms = now_ms + FORCED_INTERVAL_MS;
         }
@@ -171,7 +169,7 @@ impl RemoteKeys {
         if schedule.wake.is_some() {
             return Ok(());
         }
-        let (wake, woken) = sync_channel(1);
+        let (wake, woken) = channel();
         let set = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("token keys".into());
         thread.spawn(move || KeyFetcher::default().run(&set, &woken))?;
@@ -351,7 +349,7 @@ mod tests {
     fn unknown_keys_cause_one_fetch_in_half_a_minute() {
         let set = RemoteKeys::at("http://127.0.0.1:9/unknown").expect("a URL");
         assert!(set.request(0).is_none(), "its thread does not run");
-        let (wake, woken) = sync_channel(1);
+        let (wake, woken) = channel();
         unpoisoned(&set.schedule).wake = Some(wake);
         let first = set.request(1000).expect("permitted");
         assert!(set.request(1001).is_some(), "shared");

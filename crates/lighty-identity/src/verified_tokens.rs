@@ -10,7 +10,7 @@ use crate::key_set::KeySet;
 use crate::token::VerifiedToken;
 
 /// Maximum number of tokens.
-pub const TOKENS_MAX: usize = 4096;
+pub(crate) const TOKENS_MAX: usize = 4096;
 
 /// Tokens that one set of keys has verified.
 #[derive(Default)]

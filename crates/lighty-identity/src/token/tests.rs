@@ -338,3 +338,40 @@ fn key_sets_stay_within_limits() {
     let all = Arc::new(keys);
     assert!(!format!("{all:?}").contains("SecretOrDer"));
 }
+
+#[test]
+#[ignore = "measures"]
+fn cost_of_a_token() {
+    use crate::key_source::{KeySource, TokenTime};
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keys.json");
+    let signer = TokenSigner::rsa("one");
+    std::fs::write(&path, key_set([&signer])).expect("written");
+    let source = KeySource::file(&path);
+    source.read().expect("keys");
+    let policy = TokenPolicy { issuers: vec!["i".to_owned()], ..TokenPolicy::default() };
+    let claims = json!({
+        "iss": "i", "sub": "kim", "exp": NOW_S + 600, "iat": NOW_S, "scope": "read write",
+        "email": "kim@example.org", "filler": "x".repeat(400)
+    });
+    let token = signer.sign(&claims);
+    let now = TokenTime { unix_s: NOW_S, mono_ms: 1 };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let took_us = |count: u32, act: &dyn Fn()| {
+        let began = std::time::Instant::now();
+        (0..count).for_each(|_| act());
+        began.elapsed().as_secs_f64() * 1e6 / f64::from(count)
+    };
+    let keys = source.keys().expect("keys");
+    let uncached = took_us(200, &|| {
+        UnverifiedToken::parse(token.as_bytes())
+            .and_then(|one| one.verify(&keys))
+            .map(drop)
+            .expect("good");
+    });
+    runtime.block_on(source.verify(token.as_bytes(), &policy, now)).expect("good");
+    let cached = took_us(20_000, &|| {
+        assert!(source.find(token.as_bytes(), &policy, now).expect("good").is_some());
+    });
+    println!("{} bytes: uncached {uncached:.1} us, cached {cached:.2} us", token.len());
+}

@@ -181,7 +181,8 @@ impl Deriver {
         match kind {
             NeedKind::Served => self.served(name, text),
             NeedKind::ReadAbsolute if !text.starts_with('/') => {}
-            NeedKind::Read | NeedKind::ReadAbsolute => {
+            NeedKind::ReadOrUrl if text.contains("://") => self.rules.connect.add(url_port(text)),
+            NeedKind::Read | NeedKind::ReadAbsolute | NeedKind::ReadOrUrl => {
                 self.file(name, &absolute(text), Access::READ);
             }
             NeedKind::ReadPrefix => {

@@ -34,6 +34,7 @@ mod spawn;
 mod spooling;
 mod stats;
 mod tls;
+mod tokens;
 mod tomcat;
 mod uwsgi;
 mod websocket;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
+use lighty_testkit::token::{TokenSigner, key_set};
 
 use super::applications::{echo, is};
 use super::trial::Recipe;
@@ -99,6 +100,33 @@ fn forward_authentication() {
     drop(service);
     assert_eq!(trial.get_with(host, "/report", forged).status, 503);
     assert_eq!(app.requests_for("/report").len(), 1, "nobody passes without the service");
+}
+
+#[test]
+fn api_tokens() {
+    let (app, signer) = (echo(), TokenSigner::rsa("one"));
+    let keys = key_set([&signer]);
+    let issuer = Backend::replying(move |_| answer("200 OK", "", &keys));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let expires = now.expect("after 1970").as_secs() + 3600;
+    let token = signer.sign(&serde_json::json!({
+        "iss": "https://auth.example.org/realms/main", "aud": ["account", "orders"], "sub": "kim",
+        "exp": expires, "realm_access": { "roles": ["user"] }
+    }));
+    let path = "/realms/main/protocol/openid-connect/certs";
+    let trial = Recipe::new("api-tokens")
+        .file("srv/token", &token)
+        .replace(
+            &format!("https://auth.example.org{path}"),
+            format!("http://{}{path}", issuer.address()),
+        )
+        .backend("127.0.0.1:3000", app.address())
+        .run();
+    let lines = format!("Authorization: Bearer {token}\r\nX-User: root\r\nx_roles: root\r\n");
+    assert_eq!(trial.get_with("api.example.org", "/report", &lines).status, 200);
+    let seen = app.requests_for("/report").pop().expect("a request");
+    assert_eq!((seen.field("X-User"), seen.field("X-Roles")), (Some("kim"), Some("user")));
+    assert!(!seen.head.contains("root") && !seen.head.contains(&token), "{}", seen.head);
 }
 
 /// A field of a browser's navigation.

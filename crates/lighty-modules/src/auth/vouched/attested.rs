@@ -1,0 +1,109 @@
+//! The user that a token names, for the rest of the request: fields with claims, and the token for
+//! rules that follow.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_core::exchange::extensions::Extension;
+use lighty_core::{Exchange, Settings, extension_slot};
+use lighty_http::Status;
+use lighty_http::hop_by_hop::drop_nominations;
+use lighty_http::variable_name::is_alias;
+use lighty_identity::claims::Claims;
+
+use super::claim_fields::{ClaimField, ClaimFields, remove_in_every_spelling};
+use super::settings::VouchedSettings;
+use crate::auth::require::Rule;
+
+/// Decisions about a request so far.
+#[derive(Default)]
+pub(super) struct AttestedUser {
+    /// The client's token: it is removed from the request, and another rule may need it.
+    pub(super) token: Option<Arc<[u8]>>,
+    /// The rule that has admitted the request, and the settings at that time.
+    admitted: Option<(Arc<Rule>, Rc<Settings>)>,
+    /// Status of a refusal. The page of an error must not be had around it.
+    pub(super) refused: Option<Status>,
+    /// The fields that were last removed from the client's request.
+    cleaned_for: Option<ClaimFields>,
+    /// Names of the fields with claims that the request has.
+    set: Vec<Arc<str>>,
+}
+
+impl Extension for AttestedUser {
+    extension_slot!();
+
+    /// A subrequest begins with the token alone: its rule decides anew.
+    fn inherited(&self) -> Option<Self> {
+        let token = self.token.clone()?;
+        Some(Self { token: Some(token), ..Self::default() })
+    }
+}
+
+impl AttestedUser {
+    /// True if the rule has admitted the request under these settings.
+    pub(super) fn has_admitted(&self, settings: &Rc<Settings>, rule: &Arc<Rule>) -> bool {
+        let admitted = self.admitted.as_ref();
+        admitted.is_some_and(|(by, under)| Arc::ptr_eq(by, rule) && Rc::ptr_eq(under, settings))
+    }
+}
+
+/// Removes the fields that only claims may set from the client's request, in every spelling, once
+/// for each list of them.
+pub(super) fn clean(ex: &mut Exchange) {
+    let fields = Arc::clone(&ex.settings.module::<VouchedSettings>().fields);
+    if fields.is_empty() {
+        return;
+    }
+    let user = ex.ext_mut::<AttestedUser>();
+    if user.cleaned_for.as_ref().is_some_and(|known| Arc::ptr_eq(known, &fields)) {
+        return;
+    }
+    user.cleaned_for = Some(Arc::clone(&fields));
+    let set = user.set.clone();
+    let count = ex.request.fields.len();
+    for ClaimField { field, .. } in fields.iter() {
+        if !set.contains(field) {
+            remove_in_every_spelling(&mut ex.request.fields, field.as_bytes());
+        }
+    }
+    // They would remove fields that are set later.
+    drop_nominations(&mut ex.request.fields);
+    if ex.body.exists() {
+        ex.body.refuse_trailers(Box::new(move |name| {
+            fields.iter().any(|one| is_alias(one.field.as_bytes(), name))
+        }));
+    }
+    if ex.request.fields.len() != count {
+        ex.resolve_settings();
+    }
+}
+
+/// Sets the fields with claims, and remembers the rule that has admitted the request. Returns true
+/// if the settings have changed, so that the request must be authorized again.
+pub(super) fn adopt(
+    ex: &mut Exchange,
+    rule: &Arc<Rule>,
+    token: Arc<[u8]>,
+    claims: &Claims,
+    fields: &ClaimFields,
+) -> bool {
+    let before = Rc::clone(&ex.settings);
+    for ClaimField { field, claim } in fields.iter() {
+        remove_in_every_spelling(&mut ex.request.fields, field.as_bytes());
+        if let Some(value) = claims.field_value(claim) {
+            ex.request.fields.push(field.as_bytes(), value.as_bytes());
+            ex.pass_own_field(field.as_bytes());
+        }
+    }
+    if !fields.is_empty() {
+        ex.resolve_settings();
+    }
+    let settings = Rc::clone(&ex.settings);
+    let is_changed = !Rc::ptr_eq(&before, &settings);
+    let user = ex.ext_mut::<AttestedUser>();
+    user.token = Some(token);
+    user.set.extend(fields.iter().map(|one| Arc::clone(&one.field)));
+    user.admitted = (!is_changed).then(|| (Arc::clone(rule), settings));
+    is_changed
+}

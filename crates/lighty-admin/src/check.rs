@@ -112,6 +112,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     machine::look(&mut check, chroot);
     names::look(&mut check);
     services::look(&mut check, chroot);
+    services::look_at_providers(&mut check);
     check.problems
 }
 

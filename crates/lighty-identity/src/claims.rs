@@ -13,7 +13,8 @@ const DATE_MAX_S: f64 = 253_402_300_799.0;
 const SPACED: [&str; 2] = ["scope", "scp"];
 
 /// The claims.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
 pub struct Claims(Map<String, Value>);
 
 /// A claim is not a number of seconds.
@@ -25,6 +26,40 @@ impl Claims {
     #[must_use]
     pub fn parse(json: &[u8]) -> Option<Self> {
         strict_json::parse_object(json).map(Self)
+    }
+
+    /// Adds other claims, which replace those of the same names.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Removes all claims but those that some paths need.
+    pub fn keep_only(&mut self, paths: &[&str]) {
+        let is_needed = |name: &String| {
+            let begins = |path: &str| path.split('.').next() == Some(name);
+            paths.iter().any(|path| *path == name || begins(path))
+        };
+        self.0.retain(|name, _| is_needed(name));
+    }
+
+    /// Removes claims about the token instead of its user.
+    pub fn remove_protocol(&mut self) {
+        const OF_TOKEN: [&str; 13] = [
+            "iss",
+            "aud",
+            "exp",
+            "nbf",
+            "iat",
+            "jti",
+            "nonce",
+            "azp",
+            "at_hash",
+            "c_hash",
+            "s_hash",
+            "auth_time",
+            "typ",
+        ];
+        OF_TOKEN.iter().for_each(|name| drop(self.0.remove(*name)));
     }
 
     /// The value of a claim. `path` is its name, or names of nested objects with dots between them,

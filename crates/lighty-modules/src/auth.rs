@@ -57,7 +57,7 @@ use store::{Loaded, Look, Store};
 use turns::Turns;
 use users::{Groups, UserFileFormat, Users};
 use verified::Verified;
-pub use vouched::{TokenFaults, fetch_keys, read_key_files, token_faults};
+pub use vouched::{TokenFaults, fetch_keys, provider_probes, read_key_files, token_faults};
 
 /// Returns the errors in the lines of a user file; empty if `directive` names no user file. The
 /// users of invalid lines cannot log in.
@@ -177,7 +177,8 @@ impl Module for Auth {
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<AuthSettings>();
         let raw_url = vouched::sets_fields(settings);
-        Hooks { raw_url, ..self.traits().hooks.only_if(!own.rules.is_empty()) }
+        let takes_part = !own.rules.is_empty() || vouched::has_providers(settings);
+        Hooks { raw_url, ..self.traits().hooks.only_if(takes_part) }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -193,6 +194,12 @@ impl Module for Auth {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if vouched::has_providers(&ex.settings) {
+            vouched::clean(ex);
+            if let Some(request) = vouched::find_endpoint(ex) {
+                return vouched::serve(ex, request);
+            }
+        }
         self.check(ex)
     }
 

@@ -55,7 +55,7 @@ pub const PARTS: &[Part] = &[
         name: "users that others vouch for",
         is_here: cfg!(feature = "identity"),
         module: None,
-        directives: &["auth.backend.jwt."],
+        directives: &["auth.backend.jwt.", "auth.backend.oidc", "auth.backend.oidc."],
         commands: &[],
     },
     Part {

@@ -16,6 +16,10 @@ pub(super) struct Rule {
     pub(super) basic: bool,
     /// Tokens are accepted.
     pub(super) bearer: bool,
+    /// Browsers are led to a provider that signs their users in.
+    pub(super) oidc: bool,
+    /// Name of the provider; `None`: the first one.
+    pub(super) provider: Option<Arc<str>>,
     /// Offered algorithms, in this order; empty: no digest.
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) userhash: bool,
@@ -47,6 +51,8 @@ impl std::fmt::Debug for Rule {
             .field("realm", &self.realm)
             .field("basic", &self.basic)
             .field("bearer", &self.bearer)
+            .field("oidc", &self.oidc)
+            .field("provider", &self.provider)
             .field("algorithms", &self.algorithms)
             .field("userhash", &self.userhash)
             .field("has_nonce_secret", &!self.nonce_secret.is_empty())
@@ -81,7 +87,7 @@ impl Rule {
     /// True if the rule requests no password: a client certificate identifies the user, if
     /// anything does.
     pub(super) fn is_extern(&self) -> bool {
-        !self.basic && !self.bearer && self.algorithms.is_empty()
+        !self.basic && !self.bearer && !self.oidc && self.algorithms.is_empty()
     }
 
     /// True if the rule mentions groups.
@@ -93,7 +99,8 @@ impl Rule {
 const FORM: &str = "write `( \"/prefix\" => ( \"method\" => \"basic\", \"realm\" => \"name\", \
                     \"require\" => \"valid-user\" ) )`";
 
-const KEYS: &[&str] = &["method", "realm", "require", "algorithm", "userhash", "nonce-secret"];
+const KEYS: &[&str] =
+    &["method", "realm", "require", "provider", "algorithm", "userhash", "nonce-secret"];
 
 /// Parses the directive.
 pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
@@ -117,6 +124,8 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
         realm: "".into(),
         basic: false,
         bearer: false,
+        oidc: false,
+        provider: None,
         algorithms: Vec::new(),
         userhash: false,
         nonce_secret: "".into(),
@@ -131,6 +140,7 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
         match &**key {
             "method" => methods = Some(parse_methods(&value.value).map_err(at)?),
             "realm" => rule.realm = parse_realm(&value.value).map_err(at)?,
+            "provider" => rule.provider = Some(parse_string(&value.value).map_err(at)?),
             "require" => rule.require = parse_require(&value.value, ctx).map_err(at)?,
             "algorithm" => rule.algorithms = parse_algorithms(&value.value).map_err(at)?,
             "userhash" => rule.userhash = parse_bool(&value.value).map_err(at)?,
@@ -146,8 +156,8 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
 }
 
 fn complete(mut rule: Rule, methods: Option<Methods>, has_realm: bool) -> Result<Rule, Reject> {
-    let Methods { basic, digest, bearer } = methods.unwrap_or_default();
-    (rule.basic, rule.bearer) = (basic, bearer);
+    let Methods { basic, digest, bearer, oidc } = methods.unwrap_or_default();
+    (rule.basic, rule.bearer, rule.oidc) = (basic, bearer, oidc);
     let missing = match () {
         () if methods.is_none() => Some("method"),
         () if !has_realm => Some("realm"),
@@ -171,6 +181,7 @@ struct Methods {
     basic: bool,
     digest: bool,
     bearer: bool,
+    oidc: bool,
 }
 
 fn parse_methods(value: &Value) -> Result<Methods, Reject> {
@@ -184,13 +195,14 @@ fn parse_methods(value: &Value) -> Result<Methods, Reject> {
             "basic" => methods.basic = true,
             "digest" => methods.digest = true,
             "bearer" if cfg!(feature = "identity") => methods.bearer = true,
-            "bearer" => {
+            "oidc" if cfg!(feature = "identity") => methods.oidc = true,
+            "bearer" | "oidc" => {
                 let text =
-                    "needs tokens, which this build lacks; build with the feature \"identity\"";
+                    "needs a part that this build lacks; build with the feature \"identity\"";
                 return Err(Reject::new(text));
             }
             _ => {
-                let text = "\"method\" is \"basic\", \"digest\", \"bearer\", several with `|` \
+                let text = "\"method\" is \"basic\", \"digest\", \"bearer\", \"oidc\", several with `|` \
                             between them, or \"extern\"";
                 return Err(Reject::new(text));
             }
@@ -267,6 +279,8 @@ mod tests {
             realm: "r".into(),
             basic: true,
             bearer: false,
+            oidc: false,
+            provider: None,
             algorithms: Vec::new(),
             userhash: false,
             nonce_secret: "hush".into(),

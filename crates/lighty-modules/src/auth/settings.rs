@@ -92,7 +92,8 @@ fn rules() -> Vec<Directive<Settings>> {
         .default("()")
         .doc(
             "Paths that are not for everybody. The first prefix that a path begins with counts. \
-             `method` is `basic`, `digest`, `bearer` ([tokens](../tokens.md)) or several with `|` \
+             `method` is `basic`, `digest`, `bearer` ([tokens](../tokens.md)), `oidc` ([sign-in](../sign-in.md); with `provider`, \
+             the name of one) or several with `|` \
              between them, or `extern`: nobody is asked for a password, and the user is the one that a client certificate names \
              (`ssl.verifyclient.username`). `realm` is the name that \
              browsers show. `require` is `valid-user`, or names of whom it takes one: `user=kim`, \

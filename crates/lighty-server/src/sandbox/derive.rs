@@ -43,6 +43,9 @@ pub(super) struct Derived {
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
 
+/// The port of HTTPS.
+const HTTPS_PORT: u16 = 443;
+
 /// Default ports of backends: HTTP, HTTPS, FastCGI, SCGI, uwsgi, AJP.
 const BACKEND_PORTS: &[u16] = &[80, 443, 9000, 4000, 3031, 8009];
 
@@ -147,6 +150,10 @@ impl Deriver {
         if config.assigned("acme.activate").any(is_on) && !is_set(config, "acme.store") {
             let store = rows.iter().find(|row| row.name == "acme.store");
             store.into_iter().for_each(|row| self.written(row.name, row.default));
+        }
+        // Providers name their endpoints themselves.
+        if config.is_set("auth.backend.oidc") {
+            self.rules.connect.add(HTTPS_PORT);
         }
         for written in server.sandbox.paths.iter() {
             let (path, access) = match written.strip_suffix(":rw") {

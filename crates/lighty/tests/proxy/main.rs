@@ -28,6 +28,7 @@ mod program_variables;
 mod relay;
 mod resending;
 mod resting;
+mod sign_in;
 mod smuggling;
 mod sockproxy;
 mod spawn;

@@ -19,12 +19,22 @@ pub struct TokenFaults {
     pub is_unbound: bool,
     /// Never.
     pub has_idle_secret: bool,
+    /// Never.
+    pub lacks_provider: bool,
 }
 
 /// Finds no faults.
 #[must_use]
 pub fn token_faults(_: &Settings) -> TokenFaults {
     TokenFaults::default()
+}
+
+/// There are no providers.
+#[must_use]
+pub fn provider_probes(
+    _: &Settings,
+) -> Vec<(String, Box<dyn FnOnce() -> std::io::Result<()> + Send>)> {
+    Vec::new()
 }
 
 /// Always false.
@@ -49,6 +59,24 @@ pub fn read_key_files(_: &Config<Settings>) -> Vec<String> {
 /// None.
 pub fn fetch_keys() -> std::io::Result<()> {
     Ok(())
+}
+
+/// A request for an endpoint; there are none.
+pub(super) enum EndpointRequest {}
+
+/// There are no endpoints.
+pub(super) fn find_endpoint(_: &Exchange) -> Option<EndpointRequest> {
+    None
+}
+
+/// Serves nothing.
+pub(super) fn serve(_: &mut Exchange, request: EndpointRequest) -> Step<'_> {
+    match request {}
+}
+
+/// Always false.
+pub(super) fn has_providers(_: &Settings) -> bool {
+    false
 }
 
 /// Removes nothing.

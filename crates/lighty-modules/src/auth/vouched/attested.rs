@@ -11,8 +11,7 @@ use lighty_http::hop_by_hop::drop_nominations;
 use lighty_http::variable_name::is_alias;
 use lighty_identity::claims::Claims;
 
-use super::claim_fields::{ClaimField, ClaimFields, remove_in_every_spelling};
-use super::settings::VouchedSettings;
+use super::claim_fields::{ClaimField, ClaimFieldLists, ClaimFields, remove_in_every_spelling};
 use crate::auth::require::Rule;
 
 /// Decisions about a request so far.
@@ -25,7 +24,7 @@ pub(super) struct AttestedUser {
     /// Status of a refusal. The page of an error must not be had around it.
     pub(super) refused: Option<Status>,
     /// The fields that were last removed from the client's request.
-    cleaned_for: Option<ClaimFields>,
+    cleaned_for: Vec<ClaimFields>,
     /// Names of the fields with claims that the request has.
     set: Vec<Arc<str>>,
 }
@@ -51,15 +50,23 @@ impl AttestedUser {
 /// Removes the fields that only claims may set from the client's request, in every spelling, once
 /// for each list of them.
 pub(super) fn clean(ex: &mut Exchange) {
-    let fields = Arc::clone(&ex.settings.module::<VouchedSettings>().fields);
-    if fields.is_empty() {
-        return;
+    let settings = Rc::clone(&ex.settings);
+    let mut is_changed = false;
+    for fields in settings.module::<ClaimFieldLists>().iter() {
+        is_changed |= clean_list(ex, fields);
     }
+    if is_changed {
+        ex.resolve_settings();
+    }
+}
+
+/// Removes the fields of a list. Returns true if the request had some.
+fn clean_list(ex: &mut Exchange, fields: &ClaimFields) -> bool {
     let user = ex.ext_mut::<AttestedUser>();
-    if user.cleaned_for.as_ref().is_some_and(|known| Arc::ptr_eq(known, &fields)) {
-        return;
+    if user.cleaned_for.iter().any(|known| Arc::ptr_eq(known, fields)) {
+        return false;
     }
-    user.cleaned_for = Some(Arc::clone(&fields));
+    user.cleaned_for.push(Arc::clone(fields));
     let set = user.set.clone();
     let count = ex.request.fields.len();
     for ClaimField { field, .. } in fields.iter() {
@@ -70,13 +77,12 @@ pub(super) fn clean(ex: &mut Exchange) {
     // They would remove fields that are set later.
     drop_nominations(&mut ex.request.fields);
     if ex.body.exists() {
+        let fields = Arc::clone(fields);
         ex.body.refuse_trailers(Box::new(move |name| {
             fields.iter().any(|one| is_alias(one.field.as_bytes(), name))
         }));
     }
-    if ex.request.fields.len() != count {
-        ex.resolve_settings();
-    }
+    ex.request.fields.len() != count
 }
 
 /// Sets the fields with claims, and remembers the rule that has admitted the request. Returns true
@@ -84,7 +90,7 @@ pub(super) fn clean(ex: &mut Exchange) {
 pub(super) fn adopt(
     ex: &mut Exchange,
     rule: &Arc<Rule>,
-    token: Arc<[u8]>,
+    token: Option<Arc<[u8]>>,
     claims: &Claims,
     fields: &ClaimFields,
 ) -> bool {
@@ -102,7 +108,7 @@ pub(super) fn adopt(
     let settings = Rc::clone(&ex.settings);
     let is_changed = !Rc::ptr_eq(&before, &settings);
     let user = ex.ext_mut::<AttestedUser>();
-    user.token = Some(token);
+    user.token = token.or(user.token.take());
     user.set.extend(fields.iter().map(|one| Arc::clone(&one.field)));
     user.admitted = (!is_changed).then(|| (Arc::clone(rule), settings));
     is_changed

@@ -8,10 +8,11 @@ use lighty_core::pipeline::authorize_again;
 use lighty_core::{Exchange, Fault, FaultReport, Settings};
 use lighty_http::Status;
 use lighty_identity::claims::Claims;
-use lighty_identity::key_source::{KeySource, TokenTime};
+use lighty_identity::key_source::KeySource;
 use lighty_identity::token::{TokenError, VerifiedToken};
 
 use super::attested::{self, AttestedUser};
+use super::clock::now;
 use super::settings::VouchedSettings;
 use crate::auth::answer::{grant, refuse_scope, refuse_token, shown};
 use crate::auth::credentials_error::CredentialsError;
@@ -128,11 +129,6 @@ enum Conclusion {
     Refused,
 }
 
-fn now(ex: &Exchange) -> TokenTime {
-    let clock = &ex.machine.clock;
-    TokenTime { unix_s: clock.unix_s(), mono_ms: clock.mono_ms() }
-}
-
 fn needs_group_file(bearer: &Bearer) -> bool {
     bearer.rule.needs_groups() && !bearer.own().plain_groups.is_empty()
 }
@@ -220,7 +216,7 @@ fn conclude(
     grant(ex, &bearer.rule, name.as_bytes(), SCHEME);
     // Rules about passwords of this realm verify their own users.
     ex.request.auth_realm = None;
-    let token = Arc::clone(&bearer.token);
+    let token = Some(Arc::clone(&bearer.token));
     match attested::adopt(ex, &bearer.rule, token, claims, &own.fields) {
         true => Conclusion::OtherSettings,
         false => Conclusion::Admitted,

@@ -14,7 +14,7 @@ use lighty_identity::key_source::KeySource;
 use lighty_identity::signature_algorithm::SignatureAlgorithm;
 use lighty_identity::token_policy::TokenPolicy;
 
-use super::claim_fields::{ClaimField, ClaimFields};
+use super::claim_fields::{ClaimField, ClaimFieldLists, ClaimFields};
 use super::token_source::TokenSource;
 
 pub(super) const JWKS: &str = "auth.backend.jwt.jwks";
@@ -95,7 +95,7 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
 }
 
 /// The rows.
-pub(in crate::auth) fn directives() -> Vec<Directive<Settings>> {
+pub(super) fn directives() -> Vec<Directive<Settings>> {
     let mut rows = keys();
     rows.extend(conditions());
     rows.extend(results());
@@ -201,7 +201,10 @@ fn results() -> Vec<Directive<Settings>> {
             "auth.backend.jwt.claims",
             ValueKind::Map,
             |value, _| parse_fields(value),
-            |s, fields| own(s).fields = Arc::clone(fields),
+            |s: &mut Settings, fields| {
+                own(s).fields = Arc::clone(fields);
+                s.module_mut::<ClaimFieldLists>().of_tokens = Arc::clone(fields);
+            },
         ))
         .default("()")
         .doc(
@@ -254,7 +257,7 @@ fn parse_algorithms(value: &Value) -> Result<Vec<SignatureAlgorithm>, Reject> {
 }
 
 /// Reads the name of a claim, or names with dots between them.
-fn parse_claim(name: &str) -> Result<Arc<str>, Reject> {
+pub(super) fn parse_claim(name: &str) -> Result<Arc<str>, Reject> {
     match name.is_empty() || name.chars().any(char::is_control) {
         true => Err(Reject::new(format!("has \"{name}\", which is no name of a claim"))),
         false => Ok(name.into()),

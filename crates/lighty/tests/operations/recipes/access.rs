@@ -129,6 +129,46 @@ fn api_tokens() {
     assert!(!seen.head.contains("root") && !seen.head.contains(&token), "{}", seen.head);
 }
 
+/// The metadata of an OpenID provider whose pages are at this path.
+fn provider(issuer: &'static str, page: &'static str) -> Backend {
+    Backend::replying(move |seen| {
+        let host = format!("http://{}", seen.field("Host").expect("a host"));
+        let metadata = serde_json::json!({
+            "issuer": format!("{host}{issuer}"),
+            "authorization_endpoint": format!("{host}{issuer}{page}"),
+            "token_endpoint": format!("{host}/token"),
+            "jwks_uri": format!("{host}/jwks"),
+        });
+        answer("200 OK", "", &metadata.to_string())
+    })
+}
+
+#[test]
+fn sign_in_with_keycloak() {
+    let provider = provider("/realms/main", "/protocol/openid-connect/auth");
+    let url = format!("http://{}", provider.address());
+    Recipe::new("keycloak")
+        .file("etc/lighty/oidc-secret", "secret")
+        .file("etc/lighty/session-keys", "0123456789abcdef0123456789abcdef")
+        .replace("https://auth.example.org", url)
+        .run();
+}
+
+#[test]
+fn sign_in_with_google() {
+    let provider = provider("", "/o/oauth2/v2/auth");
+    let url = format!("http://{}", provider.address());
+    Recipe::new("google")
+        .file("etc/lighty/google-secret", "secret")
+        .replace("https://accounts.google.com", url)
+        .run();
+}
+
+#[test]
+fn sign_in_with_github() {
+    Recipe::new("github").file("etc/lighty/github-secret", "secret").run();
+}
+
 /// A field of a browser's navigation.
 const HTML: &str = "Accept: text/html\r\n";
 

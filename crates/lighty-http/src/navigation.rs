@@ -1,4 +1,4 @@
-//! Requests of browsers for a page, as opposed to those of scripts and programs.
+//! Requests of browsers for a page, as opposed to requests of scripts and programs.
 
 use alloc::vec::Vec;
 

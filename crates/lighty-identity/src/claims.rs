@@ -33,7 +33,7 @@ impl Claims {
         self.0.extend(others.0);
     }
 
-    /// Removes all claims but those that some paths need.
+    /// Removes the claims that none of these paths needs.
     pub fn keep_only(&mut self, paths: &[&str]) {
         let is_needed = |name: &String| {
             let begins = |path: &str| path.split('.').next() == Some(name);

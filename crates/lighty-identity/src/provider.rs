@@ -4,26 +4,23 @@
 //! await the results.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use lighty_fetch::{Fetcher, parse_url};
+use lighty_fetch::Fetcher;
 use lighty_io::file::followed::Followed;
 use tokio::sync::oneshot;
 
 use crate::key_source::KeySource;
-use crate::provider_requests::{self, DiscoveredUrls};
+use crate::provider_requests;
+use crate::provider_spec::{DiscoveredUrls, JOBS_MAX, ProviderError, ProviderKind, ProviderSpec};
 use crate::refreshes::Refreshes;
-use crate::remote_keys::{self, is_loopback};
+use crate::remote_keys;
 use crate::revocations::Revocations;
 use crate::session::PendingSignIn;
-use crate::token::TokenError;
-
-/// Maximum number of requests to a provider that wait or are under way.
-pub const JOBS_MAX: usize = 64;
 
 /// Threads of a provider.
 const THREADS: usize = 4;
@@ -42,65 +39,6 @@ const DISCOVERY_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum size of a client's secret in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
-
-/// The reason why a provider does not sign a user in.
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    /// Too many requests wait.
-    #[error("{JOBS_MAX} requests wait for the provider already")]
-    Busy,
-    /// No response.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// Another status than expected.
-    #[error("{0} has status {1}")]
-    Status(&'static str, u16),
-    /// A response that cannot be used.
-    #[error("{0}")]
-    Malformed(&'static str),
-    /// The provider refuses, with a code of RFC 6749 section 5.2.
-    #[error("the provider refuses: {0}")]
-    Refused(String),
-    /// The token about the user is not good.
-    #[error("the id_token is not good: {0}")]
-    Token(#[from] TokenError),
-    /// The token is that of another sign-in.
-    #[error("the id_token is that of another sign-in")]
-    OtherSignIn,
-    /// Discovery has failed a moment ago.
-    #[error("its endpoints are unknown")]
-    NoEndpoints,
-}
-
-/// Kind of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderKind {
-    /// OpenID Connect: the provider issues an `id_token`.
-    OpenId,
-    /// OAuth 2.0: a resource of the provider names the user.
-    OAuth2,
-}
-
-/// Configuration of a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderSpec {
-    /// Its name in URLs and cookies.
-    pub name: String,
-    /// Its kind.
-    pub kind: ProviderKind,
-    /// Its issuer, whose URL leads to its endpoints; empty for OAuth 2.0.
-    pub issuer: String,
-    /// Endpoints that are configured, in place of discovered ones.
-    pub urls: DiscoveredUrls,
-    /// The client's name.
-    pub client_id: String,
-    /// File with the client's secret.
-    pub secret_file: Option<PathBuf>,
-    /// Scopes with spaces between them.
-    pub scopes: String,
-    /// The provider is asked for further claims.
-    pub asks_userinfo: bool,
-}
 
 /// Endpoints of a provider.
 pub struct Endpoints {
@@ -158,14 +96,6 @@ static PROVIDERS: Mutex<Vec<Weak<Provider>>> = Mutex::new(Vec::new());
 pub fn start_all() -> io::Result<()> {
     let providers: Vec<_> = unpoisoned(&PROVIDERS).iter().filter_map(Weak::upgrade).collect();
     providers.iter().try_for_each(Provider::start)
-}
-
-/// True for a URL whose responses nobody on the way can change.
-#[must_use]
-pub fn is_secure_url(url: &str) -> bool {
-    parse_url(url).is_some_and(|uri| {
-        uri.scheme_str() == Some("https") || is_loopback(uri.host().unwrap_or_default())
-    })
 }
 
 impl Provider {

@@ -9,25 +9,10 @@ use lighty_http::{base64, uri};
 use serde_json::Value;
 
 use crate::claims::Claims;
-use crate::provider::{ProviderError, ProviderSpec, is_secure_url};
+use crate::provider_spec::{DiscoveredUrls, ProviderError, ProviderSpec, is_secure_url};
 
 /// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// URLs of a provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DiscoveredUrls {
-    /// The page where users sign in.
-    pub authorization: String,
-    /// The endpoint that issues tokens.
-    pub token: String,
-    /// The resource with claims about the user.
-    pub userinfo: Option<String>,
-    /// The page that ends the session at the provider.
-    pub end_session: Option<String>,
-    /// The client's secret is part of the form: the provider does not take it as a password.
-    pub posts_secret: bool,
-}
 
 /// Tokens that a provider has issued.
 #[derive(Clone)]

@@ -47,7 +47,7 @@ pub enum RemoteKeysError {
     /// Not a URL.
     #[error("it is no URL")]
     NoUrl,
-    /// Keys that anybody on the way could replace.
+    /// Keys that could be replaced on the way.
     #[error("keys come by https; http is for addresses of this machine only")]
     NotSecure,
     /// Name and password.
@@ -294,7 +294,7 @@ fn interval(fields: &HeaderMap) -> Duration {
     seconds.unwrap_or(INTERVAL).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
-/// True for a host whose connections stay on this machine.
+/// True if connections to this host stay on this machine.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.eq_ignore_ascii_case("localhost")

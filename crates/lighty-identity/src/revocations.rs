@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 pub const REVOCATIONS_MAX: usize = 10_000;
 
 /// Names with the times from which they count and until which they are remembered. Without room,
-/// the oldest one goes, and everything that began before it counts as ended: an attacker who fills
-/// the list ends sessions, but revives none.
+/// the oldest one goes, and everything that began before it counts as ended: a flood of
+/// entries ends sessions, and revives none.
 #[derive(Default)]
 pub struct Revocations(Mutex<RevokedNames>);
 

@@ -7,8 +7,7 @@ use lighty_io::entropy::random_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::Claims;
-use crate::provider::ProviderSpec;
-use crate::provider_requests::DiscoveredUrls;
+use crate::provider_spec::{DiscoveredUrls, ProviderSpec};
 
 /// Time within which a sign-in must be completed, in seconds.
 pub const SIGN_IN_S: i64 = 600;
@@ -88,7 +87,7 @@ pub struct Session {
     pub id: String,
     /// The user's name.
     pub user: String,
-    /// What the provider tells about the user.
+    /// Claims of the provider about the user.
     pub claims: Claims,
     /// The second in which it began.
     pub began_s: i64,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::claims::Claims;
 use crate::key_source::{KeySource, TokenTime};
-use crate::provider::{Endpoints, Provider, ProviderError, ProviderKind};
+use crate::provider::{Endpoints, Provider};
 use crate::provider_requests::{IssuedTokens, TokenForm, request_tokens, request_userinfo};
+use crate::provider_spec::{ProviderError, ProviderKind};
 use crate::refreshes::{RefreshOutcome, RefreshTurn};
 use crate::session::{PendingSignIn, Session};
 use crate::token::{TokenError, VerifiedToken};
@@ -31,7 +32,7 @@ impl Provider {
     /// Completes a sign-in: redeems the code, verifies the token, and collects claims.
     ///
     /// # Errors
-    /// The provider does not respond, refuses, or vouches for nobody.
+    /// The provider does not respond, refuses, or names no user.
     pub async fn redeem(
         self: &Arc<Self>,
         sign_in: &PendingSignIn,

@@ -67,7 +67,7 @@ pub enum TokenError {
     NoKeys,
 }
 
-/// A token whose signature is right. Its dates and its issuer are not checked yet.
+/// A token with a right signature. Its dates and its issuer are not checked yet.
 #[derive(Debug)]
 pub struct VerifiedToken {
     pub(crate) algorithm: SignatureAlgorithm,

@@ -98,7 +98,7 @@ fn public_key_is_no_secret() {
     let signer = TokenSigner::rsa("one");
     let keys = KeySet::parse(key_set([&signer]).as_bytes()).expect("a set");
     let jwk = signer.jwk();
-    // The attacker signs with what everybody knows: the key as text, or its modulus.
+    // The attacker signs with public data: the key as text, or its modulus.
     for secret in [jwk.to_string(), jwk["n"].as_str().expect("a modulus").to_owned()] {
         let forger = TokenSigner::secret(secret.as_bytes());
         for algorithm in ["HS256", "RS256"] {

@@ -64,7 +64,7 @@ pub(super) fn refuse_token(ex: &mut Exchange, rule: &Rule, report: &FaultReport)
     refuse_bearer(ex, rule, report, "invalid_token");
 }
 
-/// Sends a 403: the token is good, and its user is not among those required.
+/// Sends a 403: the token is good, and its user is not a required one.
 #[cfg(feature = "identity")]
 pub(super) fn refuse_scope(ex: &mut Exchange, rule: &Rule, message: String) {
     refuse_bearer(ex, rule, &FaultReport::new(Fault::TokenScope, message), "insufficient_scope");

@@ -83,8 +83,8 @@ pub(super) fn has_providers(settings: &Settings) -> bool {
     !settings.module::<OidcSettings>().providers.is_empty()
 }
 
-/// Starts to fetch the keys of all issuers that settings name, and the threads of providers. Call it
-/// when threads may start.
+/// Starts to fetch the keys of all issuers that settings name, and the threads of providers. Call
+/// it when threads may start.
 ///
 /// # Errors
 /// A thread cannot be started.
@@ -141,7 +141,7 @@ pub(super) fn clean(ex: &mut Exchange) {
     attested::clean(ex);
 }
 
-/// A request's claim to be that of a user for whom others vouch.
+/// A request's claim to be that of a user, with a token or a session.
 pub(super) enum VouchedClaim {
     Bearer(bearer::BearerClaim),
     Oidc(oidc::OidcClaim),

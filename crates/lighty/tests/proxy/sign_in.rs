@@ -82,7 +82,7 @@ fn location(response: &Response) -> &str {
     response.field("Location").expect("a location")
 }
 
-/// A server with a provider; `keys` are further ones of it, `require` those whom the site admits.
+/// A server with a provider; `keys` are further ones of it, `require` is that of the rule.
 fn site_with(setup: Setup, provider: &StandIn, keys: &str, require: &str) -> Setup {
     setup.file("../secret", "s3cret\n").config(&format!(
         "auth.backend.oidc = ( \"corp\" => ( \"issuer\" => \"{}\", \"client-id\" => \"site\", \
@@ -272,8 +272,8 @@ fn oauth2_provider_names_the_user_by_a_resource() {
         assert_eq!(browser.sign_in(&provider, "/a").status, 302, "{}", server.log());
         assert!(browser.is_signed_in(), "{}", server.log());
     }
-    let asked = provider.requests_for("/userinfo").pop().expect("a request");
-    assert!(asked.field("Authorization").expect("a token").starts_with("Bearer "));
+    let request = provider.requests_for("/userinfo").pop().expect("a request");
+    assert!(request.field("Authorization").expect("a token").starts_with("Bearer "));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::exchange::extensions::Extension;
+use lighty_core::module::Step;
+use lighty_core::pipeline::authorize_again;
 use lighty_core::{Exchange, Settings, extension_slot};
 use lighty_http::Status;
 use lighty_http::hop_by_hop::drop_nominations;
@@ -85,6 +87,19 @@ fn clean_list(ex: &mut Exchange, fields: &ClaimFields) -> bool {
     ex.request.fields.len() != count
 }
 
+/// The end of a decision about a request.
+pub(super) enum Conclusion {
+    Admitted,
+    /// Fields with claims select other settings, under which the request is authorized again.
+    OtherSettings,
+    Refused,
+}
+
+/// Goes on under the settings that the fields with claims select.
+pub(super) async fn proceed(ex: &mut Exchange) -> Step<'static> {
+    if authorize_again(ex).await { Step::Next } else { Step::Answered }
+}
+
 /// Sets the fields with claims, and remembers the rule that has admitted the request. Returns true
 /// if the settings have changed, so that the request must be authorized again.
 pub(super) fn adopt(
@@ -109,7 +124,11 @@ pub(super) fn adopt(
     let is_changed = !Rc::ptr_eq(&before, &settings);
     let user = ex.ext_mut::<AttestedUser>();
     user.token = token.or(user.token.take());
-    user.set.extend(fields.iter().map(|one| Arc::clone(&one.field)));
+    for ClaimField { field, .. } in fields.iter() {
+        if !user.set.contains(field) {
+            user.set.push(Arc::clone(field));
+        }
+    }
     user.admitted = (!is_changed).then(|| (Arc::clone(rule), settings));
     is_changed
 }

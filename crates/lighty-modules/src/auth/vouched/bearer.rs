@@ -4,14 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::module::Step;
-use lighty_core::pipeline::authorize_again;
 use lighty_core::{Exchange, Fault, FaultReport, Settings};
 use lighty_http::Status;
 use lighty_identity::claims::Claims;
 use lighty_identity::key_source::KeySource;
 use lighty_identity::token::{TokenError, VerifiedToken};
 
-use super::attested::{self, AttestedUser};
+use super::attested::{self, AttestedUser, Conclusion, proceed};
 use super::clock::now;
 use super::settings::VouchedSettings;
 use crate::auth::answer::{grant, refuse_scope, refuse_token, shown};
@@ -121,14 +120,6 @@ pub(super) fn check<'a>(
     }
 }
 
-/// The end of a decision.
-enum Conclusion {
-    Admitted,
-    /// Fields with claims select other settings, under which the request is authorized again.
-    OtherSettings,
-    Refused,
-}
-
 fn needs_group_file(bearer: &Bearer) -> bool {
     bearer.rule.needs_groups() && !bearer.own().plain_groups.is_empty()
 }
@@ -223,11 +214,6 @@ fn conclude(
     }
 }
 
-/// Goes on under the settings that the fields with claims select.
-async fn proceed(ex: &mut Exchange) -> Step<'static> {
-    if authorize_again(ex).await { Step::Next } else { Step::Answered }
-}
-
 fn refuse(auth: &Auth, ex: &mut Exchange, bearer: &Bearer, error: TokenError) -> Step<'static> {
     ex.machine.counters.auth_bearer_refused.add(1);
     let text = match error {
@@ -256,8 +242,8 @@ fn note_refusal(ex: &mut Exchange) {
     ex.ext_mut::<AttestedUser>().refused = Some(status);
 }
 
-/// True if no issuer has made the token for this server. Tokens that were good once, or whose key
-/// may only be unknown here, are not counted as guesses.
+/// True if no issuer has made the token for this server. Tokens that were good once are not counted
+/// as guesses, and neither are tokens of keys that may only be unknown here.
 fn is_forged(error: TokenError) -> bool {
     !matches!(
         error,

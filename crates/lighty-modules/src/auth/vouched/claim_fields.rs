@@ -18,9 +18,9 @@ pub(super) type ClaimFields = Arc<[ClaimField]>;
 /// All fields that only claims may set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimFieldLists {
-    /// Those of tokens.
+    /// Fields with claims of tokens.
     pub(super) of_tokens: ClaimFields,
-    /// Those of each provider.
+    /// Fields with claims of each provider.
     pub(super) of_providers: Arc<[ClaimFields]>,
 }
 module_settings!(ClaimFieldLists);

@@ -129,13 +129,13 @@ fn api_tokens() {
     assert!(!seen.head.contains("root") && !seen.head.contains(&token), "{}", seen.head);
 }
 
-/// The metadata of an OpenID provider whose pages are at this path.
+/// An OpenID provider with its page at this URL.
 fn provider(issuer: &'static str, page: &'static str) -> Backend {
     Backend::replying(move |seen| {
         let host = format!("http://{}", seen.field("Host").expect("a host"));
         let metadata = serde_json::json!({
             "issuer": format!("{host}{issuer}"),
-            "authorization_endpoint": format!("{host}{issuer}{page}"),
+            "authorization_endpoint": page,
             "token_endpoint": format!("{host}/token"),
             "jwks_uri": format!("{host}/jwks"),
         });
@@ -145,7 +145,10 @@ fn provider(issuer: &'static str, page: &'static str) -> Backend {
 
 #[test]
 fn sign_in_with_keycloak() {
-    let provider = provider("/realms/main", "/protocol/openid-connect/auth");
+    let provider = provider(
+        "/realms/main",
+        "https://auth.example.org/realms/main/protocol/openid-connect/auth",
+    );
     let url = format!("http://{}", provider.address());
     Recipe::new("keycloak")
         .file("etc/lighty/oidc-secret", "secret")
@@ -156,7 +159,7 @@ fn sign_in_with_keycloak() {
 
 #[test]
 fn sign_in_with_google() {
-    let provider = provider("", "/o/oauth2/v2/auth");
+    let provider = provider("", "https://accounts.google.com/o/oauth2/v2/auth");
     let url = format!("http://{}", provider.address());
     Recipe::new("google")
         .file("etc/lighty/google-secret", "secret")

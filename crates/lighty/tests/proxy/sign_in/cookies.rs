@@ -40,7 +40,7 @@ fn changed_and_swapped_cookies_are_no_session() {
 
 #[test]
 fn large_session_is_split() {
-    let long = "x".repeat(2600);
+    let long = "x".repeat(1300);
     let provider = StandIn::start(json!({ "sid": long }));
     let server = site(&provider).start();
     let mut browser = Browser::new(&server);
@@ -63,14 +63,15 @@ fn large_session_is_split() {
 
 #[test]
 fn claims_that_nobody_needs_make_room() {
-    let filler = "x".repeat(6000);
-    let provider = StandIn::start(json!({ "filler": filler, "groups": ["staff"] }));
-    let server = site_with(lighty!().file("a", "page"), &provider, "", "group=staff").start();
+    let provider = StandIn::start(json!({}));
+    provider.set_userinfo(json!({ "sub": "kim", "filler": "x".repeat(6000), "groups": ["staff"] }));
+    let keys = "\"userinfo\" => \"enable\"";
+    let server = site_with(lighty!().file("a", "page"), &provider, keys, "group=staff").start();
     let mut browser = Browser::new(&server);
     assert_eq!(browser.sign_in(&provider, "/a").status, 302, "{}", server.log());
     assert_eq!(browser.cookies.len(), 1);
     assert!(browser.is_signed_in());
-    provider.state().claims = json!({ "groups": "y".repeat(7000) });
+    provider.set_userinfo(json!({ "sub": "kim", "groups": "y".repeat(7000) }));
     assert_eq!(Browser::new(&server).sign_in(&provider, "/a").status, 503, "too large");
     server.await_log("the session has");
 }

@@ -56,7 +56,7 @@ pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
 }
 
 impl StandIn {
-    /// Starts a provider whose tokens have these claims.
+    /// Starts a provider; its tokens have these claims.
     pub(super) fn start(claims: Value) -> Self {
         let state = Arc::new(Mutex::new(ProviderState {
             signer: TokenSigner::es256("one"),

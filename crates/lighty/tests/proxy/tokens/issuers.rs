@@ -25,7 +25,7 @@ fn site(setup: Setup, issuer: &str) -> Server {
         .start()
 }
 
-/// An issuer whose keys may be replaced.
+/// An issuer with keys that may be replaced.
 fn issuer(keys: &Arc<Mutex<String>>) -> Backend {
     let keys = Arc::clone(keys);
     Backend::replying(move |_| answer("200 OK", "", &keys.lock().expect("unpoisoned")))

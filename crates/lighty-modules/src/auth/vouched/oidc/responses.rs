@@ -7,7 +7,8 @@ use lighty_http::{Fields, Known, Status};
 
 use super::settings::{OidcSettings, SignInProvider};
 
-/// The value of a form's or query's parameter. `None` if it is missing, occurs twice, or is no text.
+/// The value of a parameter of a form or query. `None` if it is missing, occurs twice, or is no
+/// text.
 pub(super) fn parameter(form: &[u8], name: &str) -> Option<String> {
     let mut found = query_pairs(form).filter(|(own, _)| *own == name.as_bytes());
     let (_, value) = found.next()?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::Step;
-use lighty_core::pipeline::authorize_again;
 use lighty_core::{Exchange, Fault, Settings};
 use lighty_http::Status;
 use lighty_http::navigation::is_navigation;
@@ -18,7 +17,7 @@ use super::sign_in;
 use crate::auth::answer::{grant, shown};
 use crate::auth::broken;
 use crate::auth::require::Rule;
-use crate::auth::vouched::attested::{self, AttestedUser};
+use crate::auth::vouched::attested::{self, AttestedUser, Conclusion, proceed};
 use crate::auth::vouched::clock::now;
 
 /// Value of AUTH_TYPE.
@@ -168,13 +167,6 @@ async fn refresh(
     }
 }
 
-enum Conclusion {
-    Admitted,
-    /// Fields with claims select other settings, under which the request is authorized again.
-    OtherSettings,
-    Refused,
-}
-
 /// Admits a request with a session, or refuses it.
 fn admit(
     ex: &mut Exchange,
@@ -202,9 +194,4 @@ fn admit(
         true => Conclusion::OtherSettings,
         false => Conclusion::Admitted,
     }
-}
-
-/// Goes on under the settings that the fields with claims select.
-async fn proceed(ex: &mut Exchange) -> Step<'static> {
-    if authorize_again(ex).await { Step::Next } else { Step::Answered }
 }

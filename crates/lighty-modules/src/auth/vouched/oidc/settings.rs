@@ -10,8 +10,8 @@ use lighty_config::{
 };
 use lighty_core::{Settings, module_settings};
 use lighty_identity::local_target::is_local;
-use lighty_identity::provider::{Provider, ProviderKind, ProviderSpec, is_secure_url};
-use lighty_identity::provider_requests::DiscoveredUrls;
+use lighty_identity::provider::Provider;
+use lighty_identity::provider_spec::{DiscoveredUrls, ProviderKind, ProviderSpec, is_secure_url};
 use lighty_identity::sealing::{KEY_FILE_BYTES_MAX, SealingKeys};
 use lighty_io::file::followed::Followed;
 
@@ -95,7 +95,7 @@ impl OidcSettings {
         self.providers.iter().map(probe).collect()
     }
 
-    /// The keys for cookies: those of the file, or one of this process.
+    /// The keys for cookies: of the file, or one of this process.
     ///
     /// # Errors
     /// The file has not been read, or the kernel has no random bytes.

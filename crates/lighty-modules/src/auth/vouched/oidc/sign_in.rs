@@ -7,7 +7,7 @@ use lighty_core::module::Step;
 use lighty_core::{Exchange, Fault, Settings};
 use lighty_http::Fields;
 use lighty_identity::local_target::is_local;
-use lighty_identity::provider::ProviderError;
+use lighty_identity::provider_spec::ProviderError;
 use lighty_identity::session::{PendingSignIn, SIGN_IN_S, Session};
 use lighty_identity::token::TokenError;
 
@@ -112,7 +112,7 @@ pub(super) async fn complete(
     }
 }
 
-/// Starts the session of a user whom the provider has named.
+/// Starts the session of the user that the provider names.
 fn finish(
     ex: &mut Exchange,
     jar: &CookieJar,

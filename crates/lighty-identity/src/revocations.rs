@@ -81,7 +81,7 @@ mod tests {
         for number in 0..REVOCATIONS_MAX as i64 {
             revocations.add(&number.to_string(), number, 1_000_000);
         }
-        assert!(!revocations.has_ended(["other"], 0 + 1));
+        assert!(!revocations.has_ended(["other"], 1));
         revocations.add("one more", 20_000, 1_000_000);
         assert_eq!(revocations.revoked().names.len(), REVOCATIONS_MAX);
         assert!(revocations.has_ended(["0"], 0), "the oldest one still counts");

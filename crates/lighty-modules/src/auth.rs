@@ -72,6 +72,9 @@ pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
     Users::parse(kind, text).1
 }
 
+/// Checks that a provider can be reached. Blocks.
+pub type ProviderProbe = Box<dyn FnOnce() -> std::io::Result<()> + Send>;
+
 /// Time for which wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
 

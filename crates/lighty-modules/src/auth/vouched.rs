@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive, Need, NeedKind};
+use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::Step;
 use lighty_core::{Exchange, Settings};
 use lighty_http::Known;
@@ -24,9 +25,9 @@ use lighty_identity::key_source::KeySource;
 use lighty_identity::provider::{secret_file, start_all};
 use lighty_identity::remote_keys;
 
-use crate::auth::Auth;
 use crate::auth::require::Rule;
 use crate::auth::settings::AuthSettings;
+use crate::auth::{Auth, ProviderProbe};
 use claim_fields::ClaimFieldLists;
 use oidc::OidcSettings;
 use settings::{JWKS, SECRET_FILE, VouchedSettings};
@@ -124,9 +125,7 @@ pub fn token_faults(settings: &Settings) -> TokenFaults {
 
 /// Returns the providers of settings by name, with their probes.
 #[must_use]
-pub fn provider_probes(
-    settings: &Settings,
-) -> Vec<(String, Box<dyn FnOnce() -> std::io::Result<()> + Send>)> {
+pub fn provider_probes(settings: &Settings) -> Vec<(String, ProviderProbe)> {
     settings.module::<OidcSettings>().probes()
 }
 
@@ -137,6 +136,11 @@ pub(super) fn sets_fields(settings: &Settings) -> bool {
 
 /// Removes the fields that only claims may set, and cookies of sessions, from the client's request.
 pub(super) fn clean(ex: &mut Exchange) {
+    let has_keys = ex.settings.module::<VouchedSettings>().keys().is_some();
+    if has_keys || has_providers(&ex.settings) {
+        // The response shares this with subrequests' responses.
+        ex.ext_mut::<VerifiedIdentity>();
+    }
     oidc::take_cookies(ex);
     attested::clean(ex);
 }

@@ -7,8 +7,8 @@ use lighty_config::{Config, Directive};
 use lighty_core::module::Step;
 use lighty_core::{Exchange, Settings};
 
-use crate::auth::Auth;
 use crate::auth::require::Rule;
+use crate::auth::{Auth, ProviderProbe};
 
 /// Faults of settings; none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +31,7 @@ pub fn token_faults(_: &Settings) -> TokenFaults {
 
 /// There are no providers.
 #[must_use]
-pub fn provider_probes(
-    _: &Settings,
-) -> Vec<(String, Box<dyn FnOnce() -> std::io::Result<()> + Send>)> {
+pub fn provider_probes(_: &Settings) -> Vec<(String, ProviderProbe)> {
     Vec::new()
 }
 

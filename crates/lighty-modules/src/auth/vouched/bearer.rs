@@ -70,9 +70,12 @@ pub(super) fn claim(
     {
         return Some(BearerClaim::Refused(status));
     }
+    // The client's token has left the request. One that is there now is meant for a backend.
+    if let Some(token) = user.and_then(|user| user.token.clone()) {
+        return Some(BearerClaim::Token(token));
+    }
     match own.source.find(&ex.request.fields) {
-        Ok(Some(token)) => Some(BearerClaim::Token(token.into())),
-        Ok(None) => user.and_then(|user| user.token.clone()).map(BearerClaim::Token),
+        Ok(token) => token.map(|token| BearerClaim::Token(token.into())),
         Err(error) => Some(BearerClaim::Malformed(error)),
     }
 }
@@ -201,7 +204,8 @@ fn conclude(
     }
     ex.machine.counters.auth_bearer_accepted.add(1);
     let own = bearer.vouched();
-    if !own.forwards_token {
+    let has_left = ex.ext::<AttestedUser>().is_some_and(|user| user.token.is_some());
+    if !own.forwards_token && !has_left {
         own.source.remove(&mut ex.request.fields);
     }
     grant(ex, &bearer.rule, name.as_bytes(), SCHEME);

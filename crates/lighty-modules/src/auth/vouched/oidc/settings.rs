@@ -15,6 +15,7 @@ use lighty_identity::provider_spec::{DiscoveredUrls, ProviderKind, ProviderSpec,
 use lighty_identity::sealing::{KEY_FILE_BYTES_MAX, SealingKeys};
 use lighty_io::file::followed::Followed;
 
+use crate::auth::ProviderProbe;
 use crate::auth::vouched::claim_fields::{ClaimFieldLists, ClaimFields};
 use crate::auth::vouched::settings::{parse_claim, parse_fields};
 
@@ -111,9 +112,6 @@ impl OidcSettings {
         Ok(Arc::clone(OWN.get_or_init(|| own)))
     }
 }
-
-/// Checks that a provider can be reached. Blocks.
-pub(in crate::auth) type ProviderProbe = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// The file of keys at a path.
 pub(in crate::auth::vouched) fn key_file(path: &str) -> Arc<Followed<SealingKeys>> {

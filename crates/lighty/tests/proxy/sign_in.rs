@@ -10,6 +10,7 @@ mod sign_out;
 use std::collections::BTreeMap;
 
 use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
@@ -337,4 +338,28 @@ fn explain_names_the_provider() {
 /// A response with JSON.
 fn json_answer(status: &str, value: &serde_json::Value) -> Vec<u8> {
     answer(status, "Content-Type: application/json\r\n", &value.to_string())
+}
+
+#[test]
+fn browser_signs_in_over_http2() {
+    let provider = StandIn::start(json!({}));
+    let server = site(&provider).start();
+    let mut client = Http2::connect(server.address());
+    let navigates = ("sec-fetch-mode", "navigate");
+    let first = client.get_with("/a", &[navigates]);
+    assert_eq!(first.status, 302, "{}", server.log());
+    let cookie = |field: Option<String>| {
+        let field = field.expect("a cookie");
+        field.split(';').next().expect("a pair").to_owned()
+    };
+    let begun = cookie(first.field("set-cookie"));
+    let callback = provider.authorize(&first.field("location").expect("a location"));
+    let returned = client.get_with(&callback, &[navigates, ("cookie", &begun)]);
+    assert_eq!(returned.status, 302, "{}", server.log());
+    let cookies = returned.fields.iter().filter(|(name, _)| name == "set-cookie");
+    let session = cookies.map(|(_, value)| value).find(|value| !value.contains("Max-Age=0"));
+    let session = cookie(session.cloned());
+    // HTTP/2 splits cookies into fields of their own.
+    let page = client.get_with("/a", &[("cookie", "own=1"), ("cookie", &session)]);
+    assert_eq!((page.status, &*page.text()), (200, "page"));
 }

@@ -232,3 +232,37 @@ fn explain_shows_the_rule() {
 fn echo() -> Backend {
     Backend::replying(|seen| answer("200 OK", "", &seen.head))
 }
+
+#[test]
+fn credentials_for_the_backend_stay() {
+    let signer = TokenSigner::ed25519("one");
+    let backend = echo();
+    let server = guarded(lighty!().file("dir/a", "page"), &signer)
+        .in_front_of(&backend.name())
+        .config(
+            "setenv.set-request-header = ( \"Authorization\" => \"Bearer of-the-site\" )\n\
+             $PHYSICAL[\"path\"] =~ \"/a$\" { server.tag = \"other\" }",
+        )
+        .start();
+    assert_eq!(get(&server, &signer.sign(&claims(json!({})))).status, 200, "{}", server.log());
+    let seen = backend.requests().pop().expect("a request");
+    assert_eq!(seen.field("Authorization"), Some("Bearer of-the-site"));
+    assert_eq!(server.get("/a").status, 401, "the site's own credentials admit no client");
+}
+
+#[test]
+fn part_of_a_page_makes_it_private() {
+    let signer = TokenSigner::ed25519("one");
+    let server = guarded(lighty!(), &signer)
+        .file("page.shtml", "<!--#include virtual=\"/private/a\" -->")
+        .file("private/a", "part")
+        .config(
+            "ssi.extension = ( \".shtml\" )\nauth.require := ( \"/private/\" => ( \"method\" => \
+             \"bearer\", \"realm\" => \"api\", \"require\" => \"valid-user\" ) )",
+        )
+        .start();
+    let line = format!("Authorization: Bearer {}\r\n", signer.sign(&claims(json!({}))));
+    let page = server.get_with("/page.shtml", &line);
+    assert_eq!((page.status, page.text()), (200, "part"), "{}", server.log());
+    assert!(!server.get("/page.shtml").text().contains("part"));
+}

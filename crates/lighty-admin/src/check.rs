@@ -5,6 +5,7 @@
 mod attempts;
 mod cors;
 mod foreign;
+mod identity;
 mod machine;
 mod modules;
 mod names;
@@ -39,6 +40,7 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));
     findings.extend(cors::check(config));
+    findings.extend(identity::check(config));
     findings.extend(acme::check(config));
     findings.extend(tls::check(config));
     findings
@@ -110,6 +112,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     machine::look(&mut check, chroot);
     names::look(&mut check);
     services::look(&mut check, chroot);
+    services::look_at_providers(&mut check);
     check.problems
 }
 

@@ -31,6 +31,8 @@ pub enum NeedKind {
     ProgramOrAddress,
     /// The URL of a service that the server connects to.
     Url,
+    /// Such a URL, or a file that is read again while the server runs.
+    ReadOrUrl,
     /// Addresses beyond the backends.
     Addresses,
     /// Home directories of users.

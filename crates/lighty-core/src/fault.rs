@@ -306,6 +306,11 @@ faults! {
     AuthBanned = Client, 429, Info, Keep, "more wrong logins than auth.failures";
     AuthBusy = Machine, 503, Error, Keep, "auth.max-pending passwords wait already";
     AuthService = Backend, 503, Error, Keep, "a service of auth.forward gives no verdict";
+    TokenScope = Client, 403, Notice, Keep, "a token without a required claim";
+    TokenKeys = Backend, 503, Error, Keep, "there are no keys to verify tokens with";
+    SignInState = Client, 400, Info, Keep, "a sign-in that this browser has not begun";
+    SignInDenied = Client, 403, Notice, Keep, "a user is signed in but not admitted";
+    SignInProvider = Backend, 503, Error, Keep, "a provider does not complete a sign-in";
     AuthBroken = Operator, 500, Error, Keep, "users cannot be authenticated";
     ForwarderIllegible = Client, 400, Notice, Close,
         "a trusted proxy passed on an illegible or hidden address of its client";

@@ -1,5 +1,7 @@
 //! Hop-by-hop fields, and fields that are forwarded: RFC 9110 section 7.6.1.
 
+use alloc::vec::Vec;
+
 use crate::decimal;
 use crate::fields::{list_items, trim};
 use crate::{Fields, Known};
@@ -115,6 +117,21 @@ pub fn is_upgrade_requested<'a>(request: &Fields, agreed: impl Iterator<Item = &
         offers.any(|offer| offer.eq_ignore_ascii_case(protocol))
     };
     agreed.peek().is_some() && agreed.all(is_offered)
+}
+
+/// Removes the nominations of end-to-end fields from `Connection`: they would remove fields that
+/// the server sets afterwards.
+pub fn drop_nominations(fields: &mut Fields) {
+    if !nominates(fields) {
+        return;
+    }
+    let options = fields.get_all(Known::Connection).flat_map(list_items);
+    let kept: Vec<&[u8]> = options.filter(|option| !is_nomination(option)).collect();
+    let kept = kept.join(&b", "[..]);
+    match kept.is_empty() {
+        true => drop(fields.remove(Known::Connection)),
+        false => fields.set(Known::Connection, kept),
+    }
 }
 
 /// False for options that are not fields, or are removed anyway: with these, as on most

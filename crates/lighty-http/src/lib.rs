@@ -46,6 +46,7 @@ mod known;
 pub mod method;
 pub mod mime;
 mod mime_table;
+pub mod navigation;
 pub mod quoted;
 pub mod range;
 pub mod ssi;

@@ -183,7 +183,8 @@ pub fn report_failures_to(report: impl Fn(&str) + Send + Sync + 'static) {
     let _ = REPORT.set(Box::new(report));
 }
 
-pub(crate) fn report(text: &str) {
+/// Reports a failure of a thread of the process.
+pub fn report(text: &str) {
     match REPORT.get() {
         Some(report) => report(text),
         // If this fails there is nowhere else to report.

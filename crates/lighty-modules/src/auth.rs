@@ -4,7 +4,7 @@
 //! (the files, reloaded on change) · `password` with `md5_crypt` and `sha_crypt` (hashes) ·
 //! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `digest`,
 //! `digest_check` and `nonce` (RFC 7616) · `answer` (users and challenges) · `failures`
-//! (bans). Reading files and hashing passwords happens off the event loops.
+//! (bans) · `vouched` (tokens). Reading files and hashing passwords happens off the event loops.
 
 mod answer;
 mod argon2_hash;
@@ -25,6 +25,11 @@ mod turns;
 mod user_line_error;
 mod users;
 mod verified;
+#[cfg(not(feature = "identity"))]
+#[path = "auth/vouched/absent.rs"]
+mod vouched;
+#[cfg(feature = "identity")]
+mod vouched;
 mod yescrypt_hash;
 
 use std::borrow::Cow;
@@ -52,6 +57,7 @@ use store::{Loaded, Look, Store};
 use turns::Turns;
 use users::{Groups, UserFileFormat, Users};
 use verified::Verified;
+pub use vouched::{TokenFaults, fetch_keys, provider_probes, read_key_files, token_faults};
 
 /// Returns the errors in the lines of a user file; empty if `directive` names no user file. The
 /// users of invalid lines cannot log in.
@@ -65,6 +71,9 @@ pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
     };
     Users::parse(kind, text).1
 }
+
+/// Checks that a provider can be reached. Blocks.
+pub type ProviderProbe = Box<dyn FnOnce() -> std::io::Result<()> + Send>;
 
 /// Time for which wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
@@ -165,18 +174,35 @@ impl Module for Auth {
     }
 
     fn traits(&self) -> Traits {
-        Hooks { clean_url: true, authorize: true, ..Hooks::default() }.into()
+        Hooks { raw_url: true, clean_url: true, authorize: true, ..Hooks::default() }.into()
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.traits().hooks.only_if(!settings.module::<AuthSettings>().rules.is_empty())
+        let own = settings.module::<AuthSettings>();
+        let raw_url = vouched::sets_fields(settings);
+        let takes_part = !own.rules.is_empty() || vouched::has_providers(settings);
+        Hooks { raw_url, ..self.traits().hooks.only_if(takes_part) }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
-        settings::directives()
+        let mut rows = settings::directives();
+        rows.extend(vouched::directives());
+        rows
+    }
+
+    /// Removes forged fields before any rule or script can see them.
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        vouched::clean(ex);
+        Step::Next
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if vouched::has_providers(&ex.settings) {
+            vouched::clean(ex);
+            if let Some(request) = vouched::find_endpoint(ex) {
+                return vouched::serve(ex, request);
+            }
+        }
         self.check(ex)
     }
 
@@ -187,6 +213,7 @@ impl Module for Auth {
 
 impl Auth {
     fn check<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        vouched::clean(ex);
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<AuthSettings>();
         let fold_case = settings.core.force_lowercase_filenames;
@@ -194,6 +221,9 @@ impl Auth {
         let rule = Arc::clone(rule);
         if failures::refuse(ex, own.failures, &self.cache.failures) {
             return Step::Answered;
+        }
+        if let Some(claim) = vouched::claim(ex, &settings, &rule) {
+            return vouched::check(self, ex, settings, rule, claim);
         }
         match claim(ex, &rule) {
             Claim::Basic { name, password } if self.is_known(ex, own, &rule, &name, &password) => {

@@ -51,6 +51,14 @@ pub const PARTS: &[Part] = &[
         commands: &[],
     },
     Part {
+        feature: "identity",
+        name: "users that others vouch for",
+        is_here: cfg!(feature = "identity"),
+        module: None,
+        directives: &["auth.backend.jwt.", "auth.backend.oidc", "auth.backend.oidc."],
+        commands: &[],
+    },
+    Part {
         feature: "luajit",
         name: "mod_magnet",
         is_here: cfg!(feature = "scripts"),
@@ -137,6 +145,7 @@ mod tests {
             ),
             ("acme", "acme.activate = \"enable\"", "mod_acme"),
             ("tracing", "tracing.activate = \"enable\"", "mod_tracing"),
+            ("identity", "auth.backend.jwt.leeway = 5", "users that others vouch for"),
             ("dns", "proxy-core.resolver = ( \"127.0.0.1\" )", "resolver of its own"),
             ("dns", "proxy-core.resolver-max-ttl = \"1min\"", "resolver of its own"),
         ] {

@@ -38,6 +38,7 @@ use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
+use lighty_modules::auth::fetch_keys;
 use lighty_modules::health::{Readiness, Unready};
 use lighty_modules::tracing::{Exporters, Telemetry};
 use lighty_modules::webdav::{self, Stores};
@@ -404,6 +405,7 @@ fn shared(
     let states = States::default();
     readiness(&states).set(Unready::Starting, true);
     follow().map_err(failed("following files"))?;
+    fetch_keys().map_err(failed("fetching keys"))?;
     let started_s = takeover.and_then(Takeover::started_s).unwrap_or_else(wall_s);
     Ok(Shared {
         tls,

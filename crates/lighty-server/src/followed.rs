@@ -1,5 +1,5 @@
-//! Files of data that a configuration names, read before it serves requests: lists of addresses and
-//! databases of places. Also finds stores of responses that have a name only.
+//! Files of data that a configuration names, read before it serves requests: lists of addresses,
+//! databases of places, keys for tokens. Also finds stores of responses that have a name only.
 
 use std::io;
 use std::path::Path;
@@ -32,6 +32,7 @@ pub fn read(config: &Config<Settings>) -> Result<FollowedFiles, Vec<String>> {
         // The settings hold it.
         read(DATABASES, place_db::at(Path::new(path)).read());
     }
+    faults.extend(lighty_modules::auth::read_key_files(config));
     if config.uses(&Field::Place(String::new())) && config.global().core.places.is_empty() {
         let text = "conditions on places need a database outside all conditions: maxminddb.db";
         faults.push(format!("$GEOIP: {text}"));

@@ -24,6 +24,7 @@ use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
+use lighty_modules::auth::fetch_keys;
 use lighty_modules::evasive::continue_counts;
 use lighty_modules::health::Readiness;
 use lighty_modules::status;
@@ -416,6 +417,9 @@ impl Reloader {
         self.figures.set_old_generations(self.leftovers.old.len());
         if let Err(error) = follow() {
             self.say(Level::Error, &format!("following files: {error}"));
+        }
+        if let Err(error) = fetch_keys() {
+            self.say(Level::Error, &format!("fetching keys: {error}"));
         }
         self.export();
         self.crew.retire_others(&crew.next, self.graceful_patience());

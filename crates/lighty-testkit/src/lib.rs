@@ -7,8 +7,8 @@
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
-//! `send_file`; `fuzz`, `matrix`, `scratch`, `shredder`, `small_disk` and `stopwatch`
-//! stand alone.
+//! `send_file`; `fuzz`, `matrix`, `scratch`, `shredder`, `small_disk`, `stopwatch` and
+//! `token` stand alone.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -37,6 +37,7 @@ pub mod small_disk;
 pub mod stallfs;
 pub mod stopwatch;
 pub mod tls;
+pub mod token;
 pub mod transfer;
 pub mod websocket;
 

@@ -108,7 +108,8 @@ fn users_without_backend(check: &mut Check<'_>) {
     for value in config.assigned("auth.require") {
         let needs = |(_, rule): (Option<&str>, &Spanned<Value>)| {
             let method = items(rule).find(|(key, _)| *key == Some("method"));
-            method.and_then(|(_, method)| method.value.as_str()).is_some_and(|it| it != "extern")
+            let methods = method.and_then(|(_, method)| method.value.as_str()).unwrap_or_default();
+            methods.split('|').any(|method| matches!(method.trim(), "basic" | "digest"))
         };
         if items(value).any(needs) {
             let text = "auth.require without auth.backend: no user can be verified, so every \

@@ -6,14 +6,33 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use lighty_modules::auth::provider_probes;
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::spec::BackendAddress;
+
+use lighty_server::boot::block_settings;
 
 use super::Check;
 use super::attempts::{self, Attempts, FailedAttempt, PATIENCE};
 
 /// Time limit for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Asks all providers that sign users in for their metadata, and warns of the ones that fail.
+pub(super) fn look_at_providers(check: &mut Check<'_>) {
+    let mut all = Attempts::new();
+    let span = check.config.assigned("auth.backend.oidc").map(|given| given.span).next();
+    let Some(span) = span else { return };
+    for id in 0..check.config.blocks().len() {
+        for (name, probe) in provider_probes(&block_settings::of(check.config, id)) {
+            all.entry(name).or_insert((span, probe));
+        }
+    }
+    for FailedAttempt { subject, span, error } in attempts::make(all) {
+        let why = error.map_or_else(|| format!("no answer within {PATIENCE:?}"), |e| e.to_string());
+        check.warn(span, format!("the provider {subject:?} cannot be reached: {why}"));
+    }
+}
 
 /// Connects to all services at the same time and warns of the ones that cannot be reached.
 pub(super) fn look(check: &mut Check<'_>, chroot: &str) {

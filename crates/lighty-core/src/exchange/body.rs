@@ -197,9 +197,14 @@ impl RequestBody {
         Some(trailers)
     }
 
-    /// Removes trailers from the body, for rules about fields that a client must not send.
+    /// Removes trailers from the body, for rules about fields that a client must not send. Earlier
+    /// rules stay in force.
     pub fn refuse_trailers(&mut self, refuses: TrailerFilter) {
-        self.oversight.get_or_insert_default().refuses_trailer = Some(refuses);
+        let filter = &mut self.oversight.get_or_insert_default().refuses_trailer;
+        *filter = Some(match filter.take() {
+            None => refuses,
+            Some(earlier) => Box::new(move |name| earlier(name) || refuses(name)),
+        });
     }
 
     /// Returns a piece, to be read again before the remainder.

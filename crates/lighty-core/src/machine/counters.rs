@@ -70,6 +70,14 @@ pub struct Counters {
     pub auth_forward_denied: Counter,
     /// Requests about which a service of `auth.forward` has not decided.
     pub auth_forward_failed: Counter,
+    /// Requests admitted because of a token.
+    pub auth_bearer_accepted: Counter,
+    /// Requests refused because of a token.
+    pub auth_bearer_refused: Counter,
+    /// Users signed in by a provider.
+    pub auth_sign_ins: Counter,
+    /// Sign-ins that failed.
+    pub auth_sign_ins_failed: Counter,
     /// Wall-clock second of the last error-log line about withheld fields.
     pub logged_withheld_s: Cell<i64>,
 }

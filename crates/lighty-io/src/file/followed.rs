@@ -133,7 +133,12 @@ impl<T: FollowedContents> Followed<T> {
         }
         let bytes = file.read(self.bytes_max).map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => {
-                io::Error::other(format!("larger than {} MiB", self.bytes_max >> 20))
+                let (limit, unit) = match self.bytes_max {
+                    bytes if bytes >= 1 << 20 => (bytes >> 20, "MiB"),
+                    bytes if bytes >= 1 << 10 => (bytes >> 10, "KiB"),
+                    bytes => (bytes, "bytes"),
+                };
+                io::Error::other(format!("larger than {limit} {unit}"))
             }
             _ => error,
         })?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "identity")]
+use lighty_core::FaultReport;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::Step;
@@ -49,6 +51,37 @@ pub(super) fn challenge(
         ex.log(Level::Notice, &format!("auth.debug: 401: {message}"));
     }
     ex.fail_saying(fault, message);
+    offer_passwords(ex, rule, nonces, is_stale);
+    if rule.bearer {
+        let text = format!("Bearer realm={}", digest::quote(&rule.realm));
+        ex.response.fields.push_known(Known::WwwAuthenticate, text);
+    }
+}
+
+/// Sends a 401 about a token (RFC 6750 section 3), with the fault that the report names.
+#[cfg(feature = "identity")]
+pub(super) fn refuse_token(ex: &mut Exchange, rule: &Rule, report: &FaultReport) {
+    refuse_bearer(ex, rule, report, "invalid_token");
+}
+
+/// Sends a 403: the token is good, and its user is not a required one.
+#[cfg(feature = "identity")]
+pub(super) fn refuse_scope(ex: &mut Exchange, rule: &Rule, message: String) {
+    refuse_bearer(ex, rule, &FaultReport::new(Fault::TokenScope, message), "insufficient_scope");
+}
+
+#[cfg(feature = "identity")]
+fn refuse_bearer(ex: &mut Exchange, rule: &Rule, report: &FaultReport, error: &str) {
+    if ex.settings.module::<AuthSettings>().debug {
+        ex.log(Level::Notice, &format!("auth.debug: {error}: {}", report.detail));
+    }
+    ex.fail_reporting(report);
+    let realm = digest::quote(&rule.realm);
+    let text = format!("Bearer realm={realm}, error=\"{error}\"");
+    ex.response.fields.push_known(Known::WwwAuthenticate, text);
+}
+
+fn offer_passwords(ex: &mut Exchange, rule: &Rule, nonces: &Nonces, is_stale: bool) {
     let realm = digest::quote(&rule.realm);
     for algorithm in &rule.algorithms {
         let now_s = ex.machine.clock.steady_unix_s();

@@ -5,6 +5,9 @@
 pub(super) enum CredentialsError {
     #[error("more than one Authorization")]
     SeveralFields,
+    #[cfg_attr(not(feature = "identity"), expect(dead_code, reason = "tokens are absent"))]
+    #[error("more than one token")]
+    SeveralTokens,
     #[error("no Base64")]
     NotBase64,
     #[error("no colon behind the user's name")]

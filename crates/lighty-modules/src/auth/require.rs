@@ -14,6 +14,12 @@ pub(super) struct Rule {
     pub(super) prefix: Arc<str>,
     pub(super) realm: Arc<str>,
     pub(super) basic: bool,
+    /// Tokens are accepted.
+    pub(super) bearer: bool,
+    /// Browsers are led to a provider that signs their users in.
+    pub(super) oidc: bool,
+    /// Name of the provider; `None`: the first one.
+    pub(super) provider: Option<Arc<str>>,
     /// Offered algorithms, in this order; empty: no digest.
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) userhash: bool,
@@ -27,6 +33,11 @@ enum Require {
     ValidUser,
     User(Arc<str>),
     Group(Arc<str>),
+    /// A claim of a token has a value.
+    Claim {
+        claim: Arc<str>,
+        value: Arc<str>,
+    },
     /// `host=`: no user satisfies it. It has no effect in lighttpd; treating it as a permission
     /// would admit users that the rule does not name.
     Host,
@@ -39,6 +50,9 @@ impl std::fmt::Debug for Rule {
             .field("prefix", &self.prefix)
             .field("realm", &self.realm)
             .field("basic", &self.basic)
+            .field("bearer", &self.bearer)
+            .field("oidc", &self.oidc)
+            .field("provider", &self.provider)
             .field("algorithms", &self.algorithms)
             .field("userhash", &self.userhash)
             .field("has_nonce_secret", &!self.nonce_secret.is_empty())
@@ -50,10 +64,22 @@ impl std::fmt::Debug for Rule {
 impl Rule {
     /// True if the authenticated user may pass.
     pub(super) fn admits(&self, name: &[u8], groups: Option<&Groups>) -> bool {
+        let is_in_group = |group: &str| groups.is_some_and(|groups| groups.contains(group, name));
+        self.admits_attested(name, &is_in_group, &|_, _| false)
+    }
+
+    /// True if a user with these groups and claims may pass.
+    pub(super) fn admits_attested(
+        &self,
+        name: &[u8],
+        is_in_group: &dyn Fn(&str) -> bool,
+        has_claim: &dyn Fn(&str, &str) -> bool,
+    ) -> bool {
         self.require.iter().any(|require| match require {
             Require::ValidUser => true,
             Require::User(user) => user.as_bytes() == name,
-            Require::Group(group) => groups.is_some_and(|groups| groups.contains(group, name)),
+            Require::Group(group) => is_in_group(group),
+            Require::Claim { claim, value } => has_claim(claim, value),
             Require::Host => false,
         })
     }
@@ -61,7 +87,7 @@ impl Rule {
     /// True if the rule requests no password: a client certificate identifies the user, if
     /// anything does.
     pub(super) fn is_extern(&self) -> bool {
-        !self.basic && self.algorithms.is_empty()
+        !self.basic && !self.bearer && !self.oidc && self.algorithms.is_empty()
     }
 
     /// True if the rule mentions groups.
@@ -73,7 +99,8 @@ impl Rule {
 const FORM: &str = "write `( \"/prefix\" => ( \"method\" => \"basic\", \"realm\" => \"name\", \
                     \"require\" => \"valid-user\" ) )`";
 
-const KEYS: &[&str] = &["method", "realm", "require", "algorithm", "userhash", "nonce-secret"];
+const KEYS: &[&str] =
+    &["method", "realm", "require", "provider", "algorithm", "userhash", "nonce-secret"];
 
 /// Parses the directive.
 pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
@@ -96,6 +123,9 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
         prefix: (**prefix).into(),
         realm: "".into(),
         basic: false,
+        bearer: false,
+        oidc: false,
+        provider: None,
         algorithms: Vec::new(),
         userhash: false,
         nonce_secret: "".into(),
@@ -110,6 +140,7 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
         match &**key {
             "method" => methods = Some(parse_methods(&value.value).map_err(at)?),
             "realm" => rule.realm = parse_realm(&value.value).map_err(at)?,
+            "provider" => rule.provider = Some(parse_string(&value.value).map_err(at)?),
             "require" => rule.require = parse_require(&value.value, ctx).map_err(at)?,
             "algorithm" => rule.algorithms = parse_algorithms(&value.value).map_err(at)?,
             "userhash" => rule.userhash = parse_bool(&value.value).map_err(at)?,
@@ -124,13 +155,9 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
     complete(rule, methods, has_realm)
 }
 
-fn complete(
-    mut rule: Rule,
-    methods: Option<(bool, bool)>,
-    has_realm: bool,
-) -> Result<Rule, Reject> {
-    let (basic, digest) = methods.unwrap_or_default();
-    rule.basic = basic;
+fn complete(mut rule: Rule, methods: Option<Methods>, has_realm: bool) -> Result<Rule, Reject> {
+    let Methods { basic, digest, bearer, oidc } = methods.unwrap_or_default();
+    (rule.basic, rule.bearer, rule.oidc) = (basic, bearer, oidc);
     let missing = match () {
         () if methods.is_none() => Some("method"),
         () if !has_realm => Some("realm"),
@@ -148,24 +175,40 @@ fn complete(
     Ok(rule)
 }
 
-/// Returns the flags `(basic, digest)` of the methods; both are false for "extern".
-fn parse_methods(value: &Value) -> Result<(bool, bool), Reject> {
+/// Methods of a rule; none for "extern".
+#[derive(Clone, Copy, Default)]
+struct Methods {
+    basic: bool,
+    digest: bool,
+    bearer: bool,
+    oidc: bool,
+}
+
+fn parse_methods(value: &Value) -> Result<Methods, Reject> {
     let text = parse_string(value)?;
+    let mut methods = Methods::default();
     if text.trim() == "extern" {
-        return Ok((false, false));
+        return Ok(methods);
     }
-    let (mut basic, mut digest) = (false, false);
     for word in text.split('|') {
         match word.trim() {
-            "basic" => basic = true,
-            "digest" => digest = true,
+            "basic" => methods.basic = true,
+            "digest" => methods.digest = true,
+            "bearer" if cfg!(feature = "identity") => methods.bearer = true,
+            "oidc" if cfg!(feature = "identity") => methods.oidc = true,
+            "bearer" | "oidc" => {
+                let text =
+                    "needs a part that this build lacks; build with the feature \"identity\"";
+                return Err(Reject::new(text));
+            }
             _ => {
-                let text = "\"method\" is \"basic\", \"digest\", \"basic|digest\" or \"extern\"";
+                let text = "\"method\" is \"basic\", \"digest\", \"bearer\", \"oidc\", several with `|` \
+                            between them, or \"extern\"";
                 return Err(Reject::new(text));
             }
         }
     }
-    Ok((basic, digest))
+    Ok(methods)
 }
 
 fn parse_realm(value: &Value) -> Result<Arc<str>, Reject> {
@@ -198,6 +241,15 @@ fn parse_require(value: &Value, ctx: &CompileCtx) -> Result<Vec<Require>, Reject
 }
 
 fn parse_requirement(word: &str, ctx: &CompileCtx) -> Result<Require, Reject> {
+    if let Some(condition) = word.strip_prefix("claim:") {
+        return match condition.split_once('=') {
+            Some((claim, value)) if !claim.is_empty() && !value.is_empty() => {
+                Ok(Require::Claim { claim: claim.into(), value: value.into() })
+            }
+            _ => Err(Reject::new(format!("cannot require \"{word}\""))
+                .help("write \"claim:role=admin\"")),
+        };
+    }
     match word.split_once('=') {
         None if word == "valid-user" => Ok(Require::ValidUser),
         Some(("user", name)) if !name.is_empty() => Ok(Require::User(name.into())),
@@ -211,8 +263,9 @@ fn parse_requirement(word: &str, ctx: &CompileCtx) -> Result<Require, Reject> {
             ctx.warn(Reject::new(text).help(help));
             Ok(Require::Host)
         }
-        _ => Err(Reject::new(format!("cannot require \"{word}\""))
-            .help("write \"valid-user\", \"user=kim|user=lee\" or \"group=staff\"")),
+        _ => Err(Reject::new(format!("cannot require \"{word}\"")).help(
+            "write \"valid-user\", \"user=kim|user=lee\", \"group=staff\" or \"claim:role=admin\"",
+        )),
     }
 }
 
@@ -225,6 +278,9 @@ mod tests {
             prefix: "/".into(),
             realm: "r".into(),
             basic: true,
+            bearer: false,
+            oidc: false,
+            provider: None,
             algorithms: Vec::new(),
             userhash: false,
             nonce_secret: "hush".into(),
@@ -264,7 +320,9 @@ mod tests {
 
     #[test]
     fn invalid_requirements_are_refused() {
-        for bad in ["", "valid-users", "user=", "group", "host", "host="] {
+        for bad in
+            ["", "valid-users", "user=", "group", "host", "host=", "claim:", "claim:a", "claim:=b"]
+        {
             assert!(required(bad).is_err(), "{bad}");
         }
     }

@@ -92,11 +92,12 @@ fn rules() -> Vec<Directive<Settings>> {
         .default("()")
         .doc(
             "Paths that are not for everybody. The first prefix that a path begins with counts. \
-             `method` is `basic`, `digest` or both with `|` between them, or `extern`: nobody is \
-             asked for a password, and the user is the one that a client certificate names \
+             `method` is `basic`, `digest`, `bearer` ([tokens](../tokens.md)), `oidc` ([sign-in](../sign-in.md); with `provider`, \
+             the name of one) or several with `|` \
+             between them, or `extern`: nobody is asked for a password, and the user is the one that a client certificate names \
              (`ssl.verifyclient.username`). `realm` is the name that \
              browsers show. `require` is `valid-user`, or names of whom it takes one: `user=kim`, \
-             `group=staff`, with `|` between them; `host=` admits no user, as in lighttpd. For \
+             `group=staff`, `claim:role=admin`, with `|` between them; `host=` admits no user, as in lighttpd. For \
              digest: `algorithm` is `MD5` (as 1.5), `SHA-256` or `SHA-256|MD5`; with `userhash` \
              names do not travel in the clear; servers that share a `nonce-secret` understand each \
              other's challenges. A nonce is good for ten minutes, and each of its counts once.",

@@ -2,7 +2,7 @@
 
 use lighty_core::Request;
 use lighty_http::fields::list_items;
-use lighty_http::hop_by_hop::{is_essential, is_hop_by_hop};
+use lighty_http::hop_by_hop::{drop_nominations, is_essential, is_hop_by_hop};
 use lighty_http::variable_name::is_alias;
 use lighty_http::{Fields, Known};
 
@@ -85,24 +85,6 @@ fn is_nominated(fields: &Fields, name: &[u8]) -> bool {
     !known.is_some_and(is_hop_by_hop)
         && !is_essential(known, name)
         && options(fields).any(|option| option.eq_ignore_ascii_case(name))
-}
-
-/// Removes the nominations of end-to-end fields from `Connection`: they would remove fields that
-/// lighty sets afterwards.
-fn drop_nominations(fields: &mut Fields) {
-    let is_own = |option: &[u8]| {
-        option.eq_ignore_ascii_case(b"close")
-            || Known::from_bytes(option).is_some_and(is_hop_by_hop)
-    };
-    if options(fields).all(is_own) {
-        return;
-    }
-    let kept: Vec<&[u8]> = options(fields).filter(|option| is_own(option)).collect();
-    let kept = kept.join(&b", "[..]);
-    match kept.is_empty() {
-        true => drop(fields.remove(Known::Connection)),
-        false => fields.set(Known::Connection, kept),
-    }
 }
 
 fn options(fields: &Fields) -> impl Iterator<Item = &[u8]> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lighty_core::Exchange;
-use lighty_http::{Fields, Known, uri};
+use lighty_http::navigation::is_navigation;
+use lighty_http::uri;
 
 /// The page's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,25 +60,6 @@ impl SignIn {
     }
 }
 
-/// True if a browser requests a page for its window. Browsers say so (`Sec-Fetch-Mode`); of others,
-/// a page is HTML that no script has requested.
-fn is_navigation(fields: &Fields) -> bool {
-    if let Some(mode) = fields.get_named(b"Sec-Fetch-Mode") {
-        return mode == b"navigate";
-    }
-    let is_script = fields
-        .get_named(b"X-Requested-With")
-        .is_some_and(|with| with.eq_ignore_ascii_case(b"XMLHttpRequest"));
-    !is_script && accepts_html(fields)
-}
-
-fn accepts_html(fields: &Fields) -> bool {
-    let items = fields.get_all(Known::Accept).flat_map(lighty_http::fields::list_items);
-    let media_type =
-        |item: &[u8]| item.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_vec();
-    items.map(media_type).any(|media_type| media_type.eq_ignore_ascii_case(b"text/html"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,20 +83,5 @@ mod tests {
         assert_eq!(filled("/s?rd={uri}"), "/s?rd=%2Fa%3Fb%26c");
         assert_eq!(filled("/s?{url}&x"), "/s?https%3A%2F%2Fh%2Fa%3Fb%26c&x");
         assert_eq!(filled("/s"), "/s");
-    }
-
-    #[test]
-    fn scripts_and_images_are_no_navigations() {
-        let is = |lines: &[(&str, &str)]| {
-            let mut fields = Fields::default();
-            lines.iter().for_each(|(name, value)| fields.push(name.as_bytes(), value.as_bytes()));
-            is_navigation(&fields)
-        };
-        let html = ("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
-        assert!(is(&[html]) && is(&[("Accept", "TEXT/HTML;q=0.1")]));
-        assert!(is(&[("Sec-Fetch-Mode", "navigate")]));
-        assert!(!is(&[]) && !is(&[("Accept", "*/*")]) && !is(&[("Accept", "text/htmlx")]));
-        assert!(!is(&[html, ("Sec-Fetch-Mode", "cors")]));
-        assert!(!is(&[html, ("X-Requested-With", "xmlhttprequest")]));
     }
 }

@@ -43,6 +43,9 @@ pub(super) struct Derived {
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
 
+/// The port of HTTPS.
+const HTTPS_PORT: u16 = 443;
+
 /// Default ports of backends: HTTP, HTTPS, FastCGI, SCGI, uwsgi, AJP.
 const BACKEND_PORTS: &[u16] = &[80, 443, 9000, 4000, 3031, 8009];
 
@@ -148,6 +151,10 @@ impl Deriver {
             let store = rows.iter().find(|row| row.name == "acme.store");
             store.into_iter().for_each(|row| self.written(row.name, row.default));
         }
+        // Providers name their endpoints themselves.
+        if config.is_set("auth.backend.oidc") {
+            self.rules.connect.add(HTTPS_PORT);
+        }
         for written in server.sandbox.paths.iter() {
             let (path, access) = match written.strip_suffix(":rw") {
                 Some(path) => (path, Access::ALL),
@@ -181,7 +188,8 @@ impl Deriver {
         match kind {
             NeedKind::Served => self.served(name, text),
             NeedKind::ReadAbsolute if !text.starts_with('/') => {}
-            NeedKind::Read | NeedKind::ReadAbsolute => {
+            NeedKind::ReadOrUrl if text.contains("://") => self.rules.connect.add(url_port(text)),
+            NeedKind::Read | NeedKind::ReadAbsolute | NeedKind::ReadOrUrl => {
                 self.file(name, &absolute(text), Access::READ);
             }
             NeedKind::ReadPrefix => {

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
+use lighty_testkit::token::{TokenSigner, key_set};
 
 use super::applications::{echo, is};
 use super::trial::Recipe;
@@ -99,6 +100,76 @@ fn forward_authentication() {
     drop(service);
     assert_eq!(trial.get_with(host, "/report", forged).status, 503);
     assert_eq!(app.requests_for("/report").len(), 1, "nobody passes without the service");
+}
+
+#[test]
+fn api_tokens() {
+    let (app, signer) = (echo(), TokenSigner::rsa("one"));
+    let keys = key_set([&signer]);
+    let issuer = Backend::replying(move |_| answer("200 OK", "", &keys));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let expires = now.expect("after 1970").as_secs() + 3600;
+    let token = signer.sign(&serde_json::json!({
+        "iss": "https://auth.example.org/realms/main", "aud": ["account", "orders"], "sub": "kim",
+        "exp": expires, "realm_access": { "roles": ["user"] }
+    }));
+    let path = "/realms/main/protocol/openid-connect/certs";
+    let trial = Recipe::new("api-tokens")
+        .file("srv/token", &token)
+        .replace(
+            &format!("https://auth.example.org{path}"),
+            format!("http://{}{path}", issuer.address()),
+        )
+        .backend("127.0.0.1:3000", app.address())
+        .run();
+    let lines = format!("Authorization: Bearer {token}\r\nX-User: root\r\nx_roles: root\r\n");
+    assert_eq!(trial.get_with("api.example.org", "/report", &lines).status, 200);
+    let seen = app.requests_for("/report").pop().expect("a request");
+    assert_eq!((seen.field("X-User"), seen.field("X-Roles")), (Some("kim"), Some("user")));
+    assert!(!seen.head.contains("root") && !seen.head.contains(&token), "{}", seen.head);
+}
+
+/// An OpenID provider with its page at this URL.
+fn provider(issuer: &'static str, page: &'static str) -> Backend {
+    Backend::replying(move |seen| {
+        let host = format!("http://{}", seen.field("Host").expect("a host"));
+        let metadata = serde_json::json!({
+            "issuer": format!("{host}{issuer}"),
+            "authorization_endpoint": page,
+            "token_endpoint": format!("{host}/token"),
+            "jwks_uri": format!("{host}/jwks"),
+        });
+        answer("200 OK", "", &metadata.to_string())
+    })
+}
+
+#[test]
+fn sign_in_with_keycloak() {
+    let provider = provider(
+        "/realms/main",
+        "https://auth.example.org/realms/main/protocol/openid-connect/auth",
+    );
+    let url = format!("http://{}", provider.address());
+    Recipe::new("keycloak")
+        .file("etc/lighty/oidc-secret", "secret")
+        .file("etc/lighty/session-keys", "0123456789abcdef0123456789abcdef")
+        .replace("https://auth.example.org", url)
+        .run();
+}
+
+#[test]
+fn sign_in_with_google() {
+    let provider = provider("", "https://accounts.google.com/o/oauth2/v2/auth");
+    let url = format!("http://{}", provider.address());
+    Recipe::new("google")
+        .file("etc/lighty/google-secret", "secret")
+        .replace("https://accounts.google.com", url)
+        .run();
+}
+
+#[test]
+fn sign_in_with_github() {
+    Recipe::new("github").file("etc/lighty/github-secret", "secret").run();
 }
 
 /// A field of a browser's navigation.

@@ -1,0 +1,110 @@
+//! The end of sessions: by the user, or by the provider.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_core::module::Step;
+use lighty_core::{Exchange, Fault, Settings};
+use lighty_http::uri::encode_component;
+use lighty_http::{Fields, Known, Status};
+
+use super::cookies::CookieJar;
+use super::responses::{origin, parameter, redirect, refuse};
+use super::settings::SignInProvider;
+use crate::auth::broken;
+use crate::auth::vouched::clock::now;
+
+/// Maximum size of a provider's request in bytes.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Ends the browser's session here, and leads it to the provider to end it there (OpenID Connect
+/// RP-Initiated Logout 1.0).
+pub(super) async fn sign_out(
+    ex: &mut Exchange,
+    settings: Rc<Settings>,
+    provider: Arc<SignInProvider>,
+) -> Step<'static> {
+    // An image of another site must not sign users out.
+    let site = ex.request.fields.get_named(b"Sec-Fetch-Site");
+    if site.is_some_and(|site| site == b"cross-site") {
+        return refuse(ex, Fault::SignInDenied, "another site signs out", &Fields::default());
+    }
+    let jar = match CookieJar::of(ex, &settings, &provider) {
+        Ok(jar) => jar,
+        Err(error) => {
+            ex.fail_reporting(&broken(error.to_string()));
+            return Step::Answered;
+        }
+    };
+    let now = now(ex);
+    let session = jar.session();
+    let mut cookies = Fields::default();
+    jar.clear_session(&mut cookies);
+    if let Some(session) = &session {
+        // A copy of the cookie is worthless as well.
+        let name = format!("id:{}", session.id);
+        provider.provider.ended.add(&name, now.unix_s, session.ends_s);
+    }
+    let after = format!("{}{}", origin(ex), provider.after_logout);
+    // Without its endpoints the session ends here alone.
+    let endpoints = provider.provider.endpoints(now.mono_ms).await.ok();
+    let page = endpoints.as_ref().and_then(|endpoints| endpoints.end_session());
+    let location = match page {
+        None => after,
+        Some(page) => {
+            let token = session.and_then(|session| session.id_token);
+            let mut url = page.as_bytes().to_vec();
+            let mut separator = if page.contains('?') { b'&' } else { b'?' };
+            let client_id = &provider.provider.spec().client_id;
+            for (name, value) in [
+                ("client_id", Some(&**client_id)),
+                ("post_logout_redirect_uri", Some(&*after)),
+                ("id_token_hint", token.as_deref()),
+            ] {
+                let Some(value) = value else { continue };
+                url.push(separator);
+                url.extend_from_slice(name.as_bytes());
+                url.push(b'=');
+                encode_component(value.as_bytes(), &mut url);
+                separator = b'&';
+            }
+            String::from_utf8_lossy(&url).into_owned()
+        }
+    };
+    redirect(ex, &location, &cookies)
+}
+
+/// Ends the sessions that the provider names (OpenID Connect Back-Channel Logout 1.0).
+pub(super) async fn end_by_provider(
+    ex: &mut Exchange,
+    provider: Arc<SignInProvider>,
+) -> Step<'static> {
+    let mut body = Vec::new();
+    while let Some(piece) = ex.body.next().await {
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(fault) => {
+                ex.fail(Fault::of_body(fault));
+                return Step::Answered;
+            }
+        };
+        body.extend_from_slice(&piece);
+        if body.len() > BODY_BYTES_MAX {
+            ex.fail(Fault::RequestTooLarge);
+            return Step::Answered;
+        }
+    }
+    let none = Fields::default();
+    let Some(token) = parameter(&body, "logout_token") else {
+        return refuse(ex, Fault::SignInState, "there is no logout_token", &none);
+    };
+    let ended = provider.provider.end_sessions(&token, provider.session_s, now(ex)).await;
+    if let Err(error) = ended {
+        let detail = format!("{}: logout: {error}", provider.name());
+        return refuse(ex, Fault::SignInState, &detail, &none);
+    }
+    ex.response.restart(Status::OK);
+    ex.response.fields.set(Known::CacheControl, "no-store");
+    ex.response.answered = true;
+    Step::Answered
+}

@@ -67,6 +67,9 @@ backend shellcheck shellcheck
 backend groff groff-base
 # Files of users.
 backend htpasswd apache2-utils
+# A directory of users, and modules of lighttpd that ask it.
+backend slapd slapd ldap-utils
+[ -e /usr/lib/lighttpd/mod_authn_ldap.so ] || packages+=(lighttpd-modules-ldap)
 # Clients that change files.
 backend litmus litmus
 backend cadaver cadaver

@@ -31,6 +31,8 @@ pub enum NeedKind {
     ProgramOrAddress,
     /// The URL of a service that the server connects to.
     Url,
+    /// Servers of a directory (LDAP) that the server connects to.
+    DirectoryServers,
     /// Addresses beyond the backends.
     Addresses,
     /// Home directories of users.

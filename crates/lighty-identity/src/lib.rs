@@ -5,3 +5,5 @@
 //! never on an event loop.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+pub mod directory;

@@ -51,6 +51,14 @@ pub const PARTS: &[Part] = &[
         commands: &[],
     },
     Part {
+        feature: "identity",
+        name: "users of directories",
+        is_here: cfg!(feature = "identity"),
+        module: None,
+        directives: &["auth.backend.ldap."],
+        commands: &[],
+    },
+    Part {
         feature: "luajit",
         name: "mod_magnet",
         is_here: cfg!(feature = "scripts"),

@@ -10,7 +10,11 @@ use super::machine::{SERVERS, items};
 use super::{Check, assigned};
 
 /// Directives that name files.
-const FILES: [&str; 8] = [
+const FILES: [&str; 12] = [
+    "auth.backend.ldap.bind-pw-file",
+    "auth.backend.ldap.ca-file",
+    "auth.backend.ldap.cert",
+    "auth.backend.ldap.key",
     "auth.backend.plain.userfile",
     "auth.backend.plain.groupfile",
     "auth.backend.htpasswd.userfile",
@@ -103,6 +107,13 @@ fn users_without_backend(check: &mut Check<'_>) {
     let config = check.config;
     let is_set = |name: &str| assigned(config, name).any(|(text, _)| !text.is_empty());
     if is_set("auth.backend") {
+        let directory = assigned(config, "auth.backend").find(|(name, _)| *name == "ldap");
+        let needed = ["auth.backend.ldap.hostname", "auth.backend.ldap.filter"];
+        for (name, (_, span)) in needed.into_iter().zip(directory.into_iter().cycle()) {
+            if !is_set(name) {
+                check.warn(span, format!("auth.backend = \"ldap\" needs {name}"));
+            }
+        }
         return;
     }
     for value in config.assigned("auth.require") {

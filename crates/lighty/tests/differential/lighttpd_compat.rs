@@ -41,7 +41,7 @@ macro_rules! features {
 }
 
 features! {
-    aliases applications conditions distribution files gateways hosts index language logs manual14
+    aliases applications conditions directories distribution files gateways hosts index language logs manual14
     matching options packages pages places programs programs2 urls urls2 webdav wire
 }
 

@@ -7,6 +7,7 @@ mod config;
 mod container;
 mod ctl;
 mod debug_log;
+mod directories;
 mod documentation;
 mod environment;
 mod error_log;

@@ -247,7 +247,7 @@ impl Servers {
         self.avoided()[at] = Some(Deadline::after(AVOIDED));
     }
 
-    /// The servers as written, with those that failed at the end.
+    /// The servers as written, failed ones at the end.
     fn order(&self) -> Vec<usize> {
         let avoided = self.avoided();
         let mut order: Vec<usize> = (0..avoided.len()).collect();

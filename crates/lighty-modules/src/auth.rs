@@ -57,7 +57,7 @@ use credentials_error::CredentialsError;
 use failures::Failures;
 use nonce::Nonces;
 use outside::OutsideUsers;
-pub use outside::{DirectoryAddress, directory_addresses};
+pub use outside::{DirectoryAddress, directory_addresses, pam_services};
 pub use password::{PasswordScheme, hash_password};
 use require::Rule;
 pub use settings::AuthSettings;
@@ -422,7 +422,10 @@ impl Auth {
         rule: &Rule,
         name: &[u8],
     ) -> Result<bool, FaultReport> {
-        if let Some(UserBackend::Outside(backend)) = own.backend {
+        #[cfg(feature = "identity")]
+        if let Some(UserBackend::Outside(backend)) = own.backend
+            && backend.has_groups()
+        {
             return self.admits_outside(ex, own, rule, backend, name).await;
         }
         let mut groups = None;

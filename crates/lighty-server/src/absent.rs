@@ -52,10 +52,10 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         feature: "identity",
-        name: "users of directories",
+        name: "users of directories and PAM",
         is_here: cfg!(feature = "identity"),
         module: None,
-        directives: &["auth.backend.ldap."],
+        directives: &["auth.backend.ldap.", "auth.backend.pam."],
         commands: &[],
     },
     Part {

@@ -11,6 +11,8 @@ use lighty_server::modules::{self, directives as rows};
 const COVERED: &[&str] = &[
     "mod_ajp13",
     "mod_authn_file",
+    "mod_authn_ldap",
+    "mod_authn_pam",
     "mod_compress",
     "mod_fastcgi",
     "mod_gnutls",
@@ -33,9 +35,7 @@ const COVERED: &[&str] = &[
 const LACKING: &[&str] = &[
     "mod_authn_dbi",
     "mod_authn_gssapi",
-    "mod_authn_ldap",
     "mod_authn_mysql",
-    "mod_authn_pam",
     "mod_authn_sasl",
     "mod_geoip",
     "mod_mcpage",

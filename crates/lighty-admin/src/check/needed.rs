@@ -50,6 +50,14 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
             }
         }
     }
+    for service in lighty_modules::auth::pam_services(config) {
+        let places = ["/etc/pam.d", "/usr/lib/pam.d"];
+        if !places.iter().any(|place| Path::new(place).join(&service).exists()) {
+            let text = format!("{}/{service} does not exist: PAM takes {0}/other", places[0]);
+            let place = check.place("auth.backend.pam.opts");
+            check.warn(place.or(check.place("auth.backend")), text);
+        }
+    }
     for path in config.global().server.upload_dirs.iter() {
         if let Err(error) = std::fs::read_dir(&**path) {
             let text = format!("server.upload-dirs = \"{path}\": {error}");

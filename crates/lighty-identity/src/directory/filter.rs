@@ -6,7 +6,7 @@ use ldap3::{dn_escape, ldap_escape};
 
 use super::error::FilterError;
 
-/// Attributes whose values are names of entries, not of users.
+/// Attributes with names of entries, not of users.
 const NAMES_OF_ENTRIES: [&str; 3] = ["member", "uniqueMember", "roleOccupant"];
 
 /// `auth.backend.ldap.filter`: the way from a user's name to an entry.

@@ -28,7 +28,7 @@ pub struct DirectoryOptions {
     pub bind_password: BindPassword,
     /// StartTLS before anything else, on `ldap` connections.
     pub starttls: bool,
-    /// PEM file of the trusted authorities; `None`: those of the system.
+    /// PEM file of the trusted authorities; `None`: the system's.
     pub ca_file: Option<Arc<str>>,
     /// The client's certificate.
     pub pair: Option<ClientPair>,

@@ -5,7 +5,7 @@ use lighty_config::{Reject, Value};
 use super::users::UserFileFormat;
 
 /// All names of backends.
-pub(super) const NAMES: &[&str] = &["", "plain", "htpasswd", "htdigest", "ldap"];
+pub(super) const NAMES: &[&str] = &["", "plain", "htpasswd", "htdigest", "ldap", "pam"];
 
 /// A source of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub(super) enum OutsideBackend {
     /// A directory.
     #[cfg(feature = "identity")]
     Ldap,
+    /// The modules of PAM.
+    #[cfg(feature = "identity")]
+    Pam,
 }
 
 impl OutsideBackend {
@@ -30,7 +33,20 @@ impl OutsideBackend {
         match name {
             #[cfg(feature = "identity")]
             "ldap" => Some(Self::Ldap),
+            #[cfg(feature = "identity")]
+            "pam" => Some(Self::Pam),
             _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "identity")]
+impl OutsideBackend {
+    /// True if it has groups; otherwise they are in the file of groups.
+    pub(super) fn has_groups(self) -> bool {
+        match self {
+            Self::Ldap => true,
+            Self::Pam => false,
         }
     }
 }
@@ -50,12 +66,13 @@ impl UserBackend {
                     return Err(Reject::new(format!("is \"{name}\", which this build lacks"))
                         .help("build with the feature \"identity\""));
                 }
-                None if ["pam", "gssapi", "sasl", "dbi", "mysql"].contains(&name) => {
-                    return Err(Reject::new("is a backend that is not available yet")
-                        .help("there are \"plain\", \"htpasswd\", \"htdigest\" and \"ldap\""));
+                None if ["gssapi", "sasl", "dbi", "mysql"].contains(&name) => {
+                    return Err(Reject::new("is a backend that is not available yet").help(
+                        "there are \"plain\", \"htpasswd\", \"htdigest\", \"ldap\" and \"pam\"",
+                    ));
                 }
                 None => {
-                    let text = "must be \"plain\", \"htpasswd\", \"htdigest\" or \"ldap\"";
+                    let text = "must be \"plain\", \"htpasswd\", \"htdigest\", \"ldap\" or \"pam\"";
                     return Err(Reject::new(text));
                 }
             },

@@ -1,11 +1,12 @@
-//! Users whose passwords another machine or process checks.
+//! Users of another machine or process, which checks their passwords.
 //!
 //! Checks take slots, and clients take turns for them. A login and the groups of its user share one
-//! time limit. Right passwords and memberships are cached as those of files are.
+//! time limit. Right passwords and memberships are cached as with files.
 
 mod address;
 mod ldap;
 mod ldap_settings;
+mod pam;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use lighty_config::Directive;
 use lighty_core::{Exchange, Fault, FaultReport, Level, Settings, module_settings};
 use lighty_identity::directory::DirectoryServer;
 use lighty_io::clock::deadline::Deadline;
+use lighty_io::process::pam::CHECK_MAX;
 use tokio::time::timeout;
 
 pub use address::DirectoryAddress;
@@ -24,11 +26,14 @@ use super::verified::Key;
 use super::{Auth, Verdict};
 use ldap::LdapUsers;
 use ldap_settings::LdapSettings;
+pub use pam::services as pam_services;
+use pam::{PamSettings, PamUsers};
 
 /// Settings of these backends.
 #[derive(Clone, Debug, Default)]
 struct OutsideSettings {
     ldap: Arc<LdapSettings>,
+    pam: PamSettings,
 }
 module_settings!(OutsideSettings);
 
@@ -36,9 +41,10 @@ module_settings!(OutsideSettings);
 #[derive(Default)]
 pub(super) struct OutsideUsers {
     ldap: LdapUsers,
+    pam: PamUsers,
 }
 
-/// A user whose password was right.
+/// A user with the right password.
 struct OutsideUser {
     name: Vec<u8>,
     /// The name of the user's entry in the directory.
@@ -47,7 +53,9 @@ struct OutsideUser {
 
 /// All rows.
 pub(super) fn directives() -> Vec<Directive<Settings>> {
-    ldap_settings::directives(|s| &mut s.module_mut::<OutsideSettings>().ldap)
+    let mut rows = ldap_settings::directives(|s| &mut s.module_mut::<OutsideSettings>().ldap);
+    rows.extend(pam::directives(|s| &mut s.module_mut::<OutsideSettings>().pam));
+    rows
 }
 
 /// Returns the addresses of directory servers; empty if the text is no list of them.
@@ -55,6 +63,15 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
 pub fn directory_addresses(text: &str) -> Vec<DirectoryAddress> {
     let servers = DirectoryServer::parse_list(text).unwrap_or_default();
     servers.into_iter().map(DirectoryAddress::from).collect()
+}
+
+/// The result of a check.
+enum OutsideVerdict {
+    Wrong,
+    Right {
+        /// Whether the user may pass, if the backend has groups.
+        is_admitted: Option<bool>,
+    },
 }
 
 /// Parts of the keys of verified logins and memberships.
@@ -97,15 +114,16 @@ impl Auth {
         tokio::select! {
             biased;
             checked = check => match checked {
-                Ok(None) => Verdict::Wrong { name },
-                Ok(is_admitted) => Verdict::Known { name, scheme: "Basic", is_admitted },
+                Ok(OutsideVerdict::Wrong) => Verdict::Wrong { name },
+                Ok(OutsideVerdict::Right { is_admitted }) => {
+                    Verdict::Known { name, scheme: "Basic", is_admitted }
+                }
                 Err(report) => report.into(),
             },
             fault = ex.client_gone() => fault.into(),
         }
     }
 
-    /// `None`: the password is wrong. Otherwise true if the user may pass.
     async fn check_outside(
         &self,
         ex: &Exchange,
@@ -114,7 +132,7 @@ impl Auth {
         backend: OutsideBackend,
         name: &[u8],
         password: &[u8],
-    ) -> Result<Option<bool>, FaultReport> {
+    ) -> Result<OutsideVerdict, FaultReport> {
         let deadline = deadline_of(ex, backend);
         let _slot = self.slot(ex, own, backend, deadline).await?;
         let login = Proof::Login { realm: &rule.realm, name, password };
@@ -124,12 +142,20 @@ impl Auth {
         } else {
             let user = match backend {
                 OutsideBackend::Ldap => self.ldap_login(ex, name, password, deadline).await?,
+                OutsideBackend::Pam => {
+                    let settings = &ex.settings.module::<OutsideSettings>().pam;
+                    self.pam_login(ex, settings, name, password, deadline).await?
+                }
             };
-            let Some(user) = user else { return Ok(None) };
+            let Some(user) = user else { return Ok(OutsideVerdict::Wrong) };
             self.prove(ex, own, &login);
             user
         };
-        self.admits_user(ex, own, rule, backend, &user, deadline).await.map(Some)
+        let is_admitted = match backend.has_groups() {
+            true => Some(self.admits_user(ex, own, rule, backend, &user, deadline).await?),
+            false => None,
+        };
+        Ok(OutsideVerdict::Right { is_admitted })
     }
 
     /// True if a user that was verified before may pass.
@@ -176,6 +202,7 @@ impl Auth {
             }
             let is_member = match backend {
                 OutsideBackend::Ldap => self.ldap_member(ex, user, group, deadline).await?,
+                OutsideBackend::Pam => false,
             };
             if is_member {
                 self.prove(ex, own, &membership);
@@ -194,7 +221,8 @@ impl Auth {
         deadline: Deadline,
     ) -> Result<super::slots::Slot, FaultReport> {
         let slots = match backend {
-            OutsideBackend::Ldap => self.cache.outside.ldap.slots(),
+            OutsideBackend::Ldap => self.cache.outside.ldap.slots(ldap(ex))?,
+            OutsideBackend::Pam => self.cache.outside.pam.slots(),
         };
         let slot = slots.enter(own.pending_max, ex.request.remote_ip());
         match timeout(deadline.left(), slot).await {
@@ -210,6 +238,7 @@ impl Auth {
     fn proof_key(&self, ex: &Exchange, own: &AuthSettings, proof: &Proof<'_>) -> Option<Key> {
         let source = match own.outside_backend()? {
             OutsideBackend::Ldap => ldap(ex).source(),
+            OutsideBackend::Pam => ex.settings.module::<OutsideSettings>().pam.source(),
         };
         let parts: [&[u8]; 4] = match proof {
             Proof::Login { realm, name, password } => [b"login", realm.as_bytes(), name, password],
@@ -237,6 +266,7 @@ impl Auth {
 fn deadline_of(ex: &Exchange, backend: OutsideBackend) -> Deadline {
     Deadline::after(match backend {
         OutsideBackend::Ldap => ldap(ex).patience(),
+        OutsideBackend::Pam => CHECK_MAX * 2,
     })
 }
 

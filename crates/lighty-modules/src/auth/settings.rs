@@ -122,7 +122,7 @@ fn rules() -> Vec<Directive<Settings>> {
         ))
         .default("")
         .doc(
-            "Source of users: the format of a user file, or `ldap` for a directory; see \
+            "Source of users: the format of a user file, `ldap` for a directory, or `pam`; see \
              [Directories](../directories.md). Digest authentication needs `plain` or `htdigest`. \
              Changed files are read again. Invalid lines are logged with their number and \
              skipped. If the file cannot be read, every request is answered 500.",

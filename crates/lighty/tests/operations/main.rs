@@ -24,6 +24,7 @@ mod metrics;
 mod mptcp;
 mod other_servers;
 mod packages;
+mod pam;
 mod recipes;
 mod reload;
 mod rotation;

@@ -3,8 +3,8 @@
 #[path = "address.rs"]
 mod address;
 
-use lighty_config::Directive;
-use lighty_core::{Exchange, FaultReport, Settings};
+use lighty_config::{Config, Directive};
+use lighty_core::{Exchange, Settings};
 
 pub use address::DirectoryAddress;
 
@@ -25,6 +25,11 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
 /// Returns no addresses.
 #[must_use]
 pub fn directory_addresses(_: &str) -> Vec<DirectoryAddress> {
+    Vec::new()
+}
+
+/// Returns no services.
+pub fn pam_services(_: &Config<Settings>) -> Vec<String> {
     Vec::new()
 }
 
@@ -51,18 +56,6 @@ impl Auth {
         _: Vec<u8>,
         _: Vec<u8>,
     ) -> Verdict {
-        match backend {}
-    }
-
-    /// Cannot be called.
-    pub(super) async fn admits_outside(
-        &self,
-        _: &Exchange,
-        _: &AuthSettings,
-        _: &Rule,
-        backend: OutsideBackend,
-        _: &[u8],
-    ) -> Result<bool, FaultReport> {
         match backend {}
     }
 }

@@ -13,37 +13,39 @@ use crate::auth::answer::shown;
 use crate::auth::slots::Slots;
 use crate::auth::{Auth, broken};
 
-/// Maximum number of logins that directories check at the same time.
+/// Maximum number of logins that a directory checks at the same time.
 const CHECKS_MAX: usize = 64;
 
 /// The directories of all configurations in use.
-pub(super) struct LdapUsers {
-    accounts:
-        Mutex<HashMap<Arc<LdapSettings>, Arc<DirectoryAccounts>, foldhash::fast::RandomState>>,
+#[derive(Default)]
+pub(super) struct LdapUsers(Mutex<BySettings>);
+
+type BySettings = HashMap<Arc<LdapSettings>, DirectoryUsers, foldhash::fast::RandomState>;
+
+/// The users of a directory. One that hangs holds its own slots alone.
+#[derive(Clone)]
+struct DirectoryUsers {
+    accounts: Arc<DirectoryAccounts>,
     slots: Slots,
 }
 
-impl Default for LdapUsers {
-    fn default() -> Self {
-        Self { accounts: Mutex::default(), slots: Slots::new(CHECKS_MAX) }
-    }
-}
-
 impl LdapUsers {
-    pub(super) fn slots(&self) -> &Slots {
-        &self.slots
+    /// The right to checks at a directory.
+    pub(super) fn slots(&self, settings: &Arc<LdapSettings>) -> Result<Slots, FaultReport> {
+        Ok(self.of(settings)?.slots)
     }
 
-    fn of(&self, settings: &Arc<LdapSettings>) -> Result<Arc<DirectoryAccounts>, FaultReport> {
-        let mut all = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(accounts) = all.get(settings) {
-            return Ok(Arc::clone(accounts));
+    fn of(&self, settings: &Arc<LdapSettings>) -> Result<DirectoryUsers, FaultReport> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(users) = all.get(settings) {
+            return Ok(users.clone());
         }
         let accounts = Arc::new(settings.accounts().map_err(broken)?);
+        let users = DirectoryUsers { accounts, slots: Slots::new(CHECKS_MAX) };
         // A configuration that has ended owns its settings no more.
         all.retain(|settings, _| Arc::strong_count(settings) > 1);
-        all.insert(Arc::clone(settings), Arc::clone(&accounts));
-        Ok(accounts)
+        all.insert(Arc::clone(settings), users.clone());
+        Ok(users)
     }
 }
 
@@ -55,7 +57,7 @@ impl Auth {
         password: &[u8],
         deadline: Deadline,
     ) -> Result<Option<OutsideUser>, FaultReport> {
-        let accounts = self.cache.outside.ldap.of(ldap(ex))?;
+        let accounts = self.cache.outside.ldap.of(ldap(ex))?.accounts;
         match accounts.login(name, password, deadline).await.map_err(report)? {
             Login::Right { dn } => Ok(Some(OutsideUser { name: name.to_vec(), dn: Some(dn) })),
             Login::Wrong => Ok(None),
@@ -74,7 +76,7 @@ impl Auth {
         group: &Arc<str>,
         deadline: Deadline,
     ) -> Result<bool, FaultReport> {
-        let accounts = self.cache.outside.ldap.of(ldap(ex))?;
+        let accounts = self.cache.outside.ldap.of(ldap(ex))?.accounts;
         let member = accounts.is_member(&user.name, user.dn.as_deref(), group, deadline);
         member.await.map_err(report)
     }

@@ -306,6 +306,7 @@ faults! {
     AuthBanned = Client, 429, Info, Keep, "more wrong logins than auth.failures";
     AuthBusy = Machine, 503, Error, Keep, "auth.max-pending passwords wait already";
     AuthService = Backend, 503, Error, Keep, "a service of auth.forward gives no verdict";
+    VhostUnknown = Operator, 500, Error, Keep, "the document root of the host is not known";
     AuthUnreachable = Backend, 503, Error, Keep, "the directory of users gives no answer";
     AuthBroken = Operator, 500, Error, Keep, "users cannot be authenticated";
     ForwarderIllegible = Client, 400, Notice, Close,

@@ -27,12 +27,12 @@ use tokio::time::timeout;
 
 pub use accounts::{DirectoryAccounts, Login};
 pub use error::{DirectoryError, FilterError};
-pub use filter::UserFilter;
+pub use filter::{HostFilter, UserFilter};
 pub use options::{BindPassword, ClientPair, DirectoryOptions, TIMEOUT_DEFAULT};
 pub use server::{DirectoryServer, SERVERS_MAX, ServerTextError};
 
-use connection::{Answer, Connection};
-use error::Failure;
+use connection::{BindAnswer, Connection};
+use error::ServerFailure;
 use idle::IdleConnections;
 use thread::on_thread;
 
@@ -178,7 +178,7 @@ impl Servers {
     fn finish(
         self: &Arc<Self>,
         connection: Connection,
-        done: Result<FoundEntries, Failure>,
+        done: Result<FoundEntries, ServerFailure>,
     ) -> Result<FoundEntries, DirectoryError> {
         let server = connection.server;
         if done.is_ok() {
@@ -197,8 +197,8 @@ impl Servers {
         for _ in 0..self.options.servers.len() {
             let mut connection = self.connect(deadline).await?;
             match connection.bind(dn, password, self.patience(deadline)).await {
-                Ok(Answer::Accepted) => return Ok(true),
-                Ok(Answer::Denied(_)) => return Ok(false),
+                Ok(BindAnswer::Accepted) => return Ok(true),
+                Ok(BindAnswer::Denied(_)) => return Ok(false),
                 Err(failure) => failed = self.blame(connection.server, failure)?,
             }
         }
@@ -233,7 +233,7 @@ impl Servers {
     ///
     /// # Errors
     /// The failure, if no other server can do better.
-    fn blame(&self, at: usize, failure: Failure) -> Result<DirectoryError, DirectoryError> {
+    fn blame(&self, at: usize, failure: ServerFailure) -> Result<DirectoryError, DirectoryError> {
         let is_of_server = failure.is_of_server();
         let error = failure.of(&self.options.servers[at]);
         if !is_of_server {
@@ -303,10 +303,10 @@ mod tests {
     #[test]
     fn refusal_is_final_and_lost_connection_is_not() {
         let servers = servers("a.test, b.test");
-        let refused = servers.blame(0, Failure::Refused("no".to_owned()));
+        let refused = servers.blame(0, ServerFailure::Refused("no".to_owned()));
         assert_eq!(refused.expect_err("final").to_string(), "ldap://a.test: no");
         assert_eq!(servers.order(), [0, 1]);
-        let lost = servers.blame(0, Failure::Lost("gone".to_owned())).expect("another one");
+        let lost = servers.blame(0, ServerFailure::Lost("gone".to_owned())).expect("another one");
         assert!(lost.is_unreachable(), "{lost}");
         assert_eq!(servers.order(), [1, 0]);
     }

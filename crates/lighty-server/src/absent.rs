@@ -75,6 +75,14 @@ pub const PARTS: &[Part] = &[
         commands: &[],
     },
     Part {
+        feature: "vhostdb",
+        name: "mod_vhostdb",
+        is_here: cfg!(feature = "vhostdb"),
+        module: Some("mod_vhostdb"),
+        directives: &["vhostdb."],
+        commands: &[],
+    },
+    Part {
         feature: "webdav",
         name: "mod_webdav",
         is_here: cfg!(feature = "webdav"),

@@ -27,6 +27,8 @@ const COVERED: &[&str] = &[
     "mod_proxy_backend_scgi",
     "mod_scgi",
     "mod_sockproxy",
+    "mod_vhostdb_dbi",
+    "mod_vhostdb_ldap",
     "mod_wolfssl",
     "mod_wstunnel",
 ];
@@ -43,9 +45,6 @@ const LACKING: &[&str] = &[
     "mod_postgresql_vhost",
     "mod_rrdtool",
     "mod_sql_vhost_core",
-    "mod_vhostdb",
-    "mod_vhostdb_dbi",
-    "mod_vhostdb_ldap",
     "mod_vhostdb_mysql",
     "mod_vhostdb_pgsql",
 ];

@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use lighty_config::Span;
+use lighty_config::{Need, NeedKind, Span};
 use lighty_modules::auth::{DirectoryAddress, directory_addresses};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::spec::BackendAddress;
@@ -52,8 +52,12 @@ fn services(check: &Check<'_>) -> Vec<Reached> {
 
 fn directories(check: &Check<'_>) -> Vec<Reached> {
     let mut all = Vec::new();
-    for given in check.config.assigned("auth.backend.ldap.hostname") {
-        for server in directory_addresses(given.value.as_str().unwrap_or_default()) {
+    let hosts = Need { key: "host", kind: NeedKind::DirectoryServers };
+    let named =
+        ["auth.backend.ldap.hostname", "vhostdb.ldap"].map(|name| check.config.assigned(name));
+    for given in named.into_iter().flatten() {
+        let nested = hosts.texts(&given.value).into_iter();
+        for server in given.value.as_str().into_iter().chain(nested).flat_map(directory_addresses) {
             let (at, address) = match server {
                 DirectoryAddress::Host { host, port } => {
                     let at = format!("{host}:{port}");

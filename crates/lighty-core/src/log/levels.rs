@@ -53,6 +53,7 @@ const NAMES: &[&str] = &[
     "uploadprogress",
     "userdir",
     "usertrack",
+    "vhostdb",
     "webdav",
 ];
 

@@ -58,15 +58,15 @@ impl DirectoryAccounts {
             return Ok(Login::Wrong);
         }
         let otherwise = match self.find(name, deadline).await? {
-            Found::One(dn) => {
+            FoundUser::One(dn) => {
                 let is_right = self.directory.verify(dn.clone(), password.to_owned(), deadline);
                 return Ok(match is_right.await? {
                     true => Login::Right { dn: dn.into() },
                     false => Login::Wrong,
                 });
             }
-            Found::None => Login::Wrong,
-            Found::Several => Login::Ambiguous,
+            FoundUser::None => Login::Wrong,
+            FoundUser::Several => Login::Ambiguous,
         };
         self.bind_in_vain(deadline).await?;
         Ok(otherwise)
@@ -92,8 +92,8 @@ impl DirectoryAccounts {
             filter::membership(attribute, dn)
         } else {
             match self.find(name, deadline).await? {
-                Found::One(dn) => filter::membership(attribute, &dn),
-                Found::None | Found::Several => return Ok(false),
+                FoundUser::One(dn) => filter::membership(attribute, &dn),
+                FoundUser::None | FoundUser::Several => return Ok(false),
             }
         };
         let base = Arc::clone(group);
@@ -107,9 +107,9 @@ impl DirectoryAccounts {
         filter::is_attribute(text)
     }
 
-    async fn find(&self, name: &str, deadline: Deadline) -> Result<Found, DirectoryError> {
+    async fn find(&self, name: &str, deadline: Deadline) -> Result<FoundUser, DirectoryError> {
         let filter = match self.filter.entry(name) {
-            UserEntry::Dn(dn) => return Ok(Found::One(dn)),
+            UserEntry::Dn(dn) => return Ok(FoundUser::One(dn)),
             UserEntry::Filter(filter) => filter,
         };
         let base = Arc::clone(&self.base);
@@ -122,11 +122,11 @@ impl DirectoryAccounts {
             return Err(DirectoryError::Refused { server: server.unwrap_or_default(), reason });
         }
         Ok(match found.entries.pop() {
-            None => Found::None,
+            None => FoundUser::None,
             // The name of the directory's root would make the bind anonymous.
-            Some(entry) if entry.dn.is_empty() => Found::None,
-            Some(_) if found.has_more || !found.entries.is_empty() => Found::Several,
-            Some(entry) => Found::One(entry.dn),
+            Some(entry) if entry.dn.is_empty() => FoundUser::None,
+            Some(_) if found.has_more || !found.entries.is_empty() => FoundUser::Several,
+            Some(entry) => FoundUser::One(entry.dn),
         })
     }
 
@@ -143,7 +143,7 @@ impl DirectoryAccounts {
 }
 
 /// The entries of a user's name.
-enum Found {
+enum FoundUser {
     None,
     One(String),
     Several,

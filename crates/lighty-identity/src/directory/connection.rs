@@ -12,7 +12,7 @@ use lighty_io::connect::{ConnectOptions, DetachedSocket, Target, connect_detache
 use rustls::ClientConfig;
 use tokio::time::timeout;
 
-use super::error::Failure;
+use super::error::ServerFailure;
 use super::options::DirectoryOptions;
 use super::server::DirectoryServer;
 use super::thread::EndOnDrop;
@@ -44,7 +44,7 @@ static RESOLVER: std::sync::LazyLock<Resolver> =
     std::sync::LazyLock::new(|| Resolver::new(ResolveOptions::default()));
 
 /// The answer to a bind.
-pub(super) enum Answer {
+pub(super) enum BindAnswer {
     Accepted,
     /// The password is wrong, or the entry may not bind; with the server's message.
     Denied(String),
@@ -68,7 +68,7 @@ impl Connection {
         starttls: bool,
         tls: Option<Arc<ClientConfig>>,
         patience: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ServerFailure> {
         let opened = timeout(patience, async {
             let socket = match connect_to(server, patience).await? {
                 DetachedSocket::Tcp(socket) => StdStream::Tcp(socket),
@@ -85,7 +85,7 @@ impl Connection {
             };
             LdapConnAsync::with_settings(settings, &url).await.map_err(lost)
         });
-        let (connection, ldap) = opened.await.map_err(|_| Failure::Timeout)??;
+        let (connection, ldap) = opened.await.map_err(|_| ServerFailure::Timeout)??;
         let driver = tokio::spawn(async move { drop(connection.drive().await) });
         let end = EndOnDrop(driver.abort_handle());
         Ok(Self { ldap, driver, _end: end, server: at })
@@ -101,15 +101,15 @@ impl Connection {
         &mut self,
         options: &DirectoryOptions,
         patience: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ServerFailure> {
         if options.bind_dn.is_empty() {
             return Ok(());
         }
         let password = options.bind_password.read()?;
         match self.bind(&options.bind_dn, &password, patience).await? {
-            Answer::Accepted => Ok(()),
-            Answer::Denied(reason) => {
-                Err(Failure::Refused(format!("bind as \"{}\": {reason}", options.bind_dn)))
+            BindAnswer::Accepted => Ok(()),
+            BindAnswer::Denied(reason) => {
+                Err(ServerFailure::Refused(format!("bind as \"{}\": {reason}", options.bind_dn)))
             }
         }
     }
@@ -119,20 +119,20 @@ impl Connection {
         dn: &str,
         password: &str,
         patience: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<BindAnswer, ServerFailure> {
         let bound = timeout(patience, self.ldap.simple_bind(dn, password)).await;
-        let result = bound.map_err(|_| Failure::Timeout)?.map_err(lost)?;
+        let result = bound.map_err(|_| ServerFailure::Timeout)?.map_err(lost)?;
         match result.rc {
-            code::SUCCESS => Ok(Answer::Accepted),
-            code::BUSY | code::UNAVAILABLE => Err(Failure::Busy(shown(&result))),
+            code::SUCCESS => Ok(BindAnswer::Accepted),
+            code::BUSY | code::UNAVAILABLE => Err(ServerFailure::Busy(shown(&result))),
             code::OPERATIONS_ERROR
             | code::PROTOCOL_ERROR
             | code::AUTH_METHOD_NOT_SUPPORTED
             | code::STRONGER_AUTH_REQUIRED
             | code::REFERRAL
             | code::CONFIDENTIALITY_REQUIRED
-            | code::OTHER => Err(Failure::Refused(shown(&result))),
-            _ => Ok(Answer::Denied(shown(&result))),
+            | code::OTHER => Err(ServerFailure::Refused(shown(&result))),
+            _ => Ok(BindAnswer::Denied(shown(&result))),
         }
     }
 
@@ -140,14 +140,14 @@ impl Connection {
         &mut self,
         search: &DirectorySearch,
         patience: Duration,
-    ) -> Result<FoundEntries, Failure> {
+    ) -> Result<FoundEntries, ServerFailure> {
         // "1.1": no attributes (RFC 4511 section 4.5.1.8).
         let attribute = search.attribute.as_deref().unwrap_or("1.1");
         let seconds = i32::try_from(patience.as_secs() + 1).unwrap_or(i32::MAX);
         let options = SearchOptions::new().sizelimit(search.entries_max).timelimit(seconds);
         let ldap = self.ldap.with_search_options(options);
         let searched = ldap.search(&search.base, Scope::Subtree, &search.filter, [attribute]);
-        let searched = timeout(patience, searched).await.map_err(|_| Failure::Timeout)?;
+        let searched = timeout(patience, searched).await.map_err(|_| ServerFailure::Timeout)?;
         let ldap3::SearchResult(entries, result) = searched.map_err(lost)?;
         match result.rc {
             code::SUCCESS | code::SIZE_LIMIT_EXCEEDED => {}
@@ -157,8 +157,8 @@ impl Connection {
             code::TIME_LIMIT_EXCEEDED
             | code::ADMIN_LIMIT_EXCEEDED
             | code::BUSY
-            | code::UNAVAILABLE => return Err(Failure::Busy(shown(&result))),
-            _ => return Err(Failure::Refused(shown(&result))),
+            | code::UNAVAILABLE => return Err(ServerFailure::Busy(shown(&result))),
+            _ => return Err(ServerFailure::Refused(shown(&result))),
         }
         let entry = |entry| {
             let SearchEntry { dn, attrs, .. } = SearchEntry::construct(entry);
@@ -177,9 +177,9 @@ impl Connection {
 async fn connect_to(
     server: &DirectoryServer,
     patience: Duration,
-) -> Result<DetachedSocket, Failure> {
+) -> Result<DetachedSocket, ServerFailure> {
     let options = ConnectOptions::default();
-    let lost = |error: std::io::Error| Failure::Lost(lighty_io::os_text(&error));
+    let lost = |error: std::io::Error| ServerFailure::Lost(lighty_io::os_text(&error));
     let (host, port) = match server {
         DirectoryServer::Unix(path) => {
             return connect_detached(&Target::unix(path), &options).await.map_err(lost);
@@ -187,30 +187,30 @@ async fn connect_to(
         DirectoryServer::Tcp { host, port, .. } => (host.clone(), *port),
     };
     let found = RESOLVER.lookup(&LookupQuery::Host { host, port }).await;
-    let endpoints = found.map_err(|error| Failure::Lost(error.to_string()))?.endpoints;
+    let endpoints = found.map_err(|error| ServerFailure::Lost(error.to_string()))?.endpoints;
     // One address must not take the time of the others.
     let share = patience / u32::try_from(endpoints.len().max(1)).unwrap_or(u32::MAX);
-    let mut failed = Failure::Timeout;
+    let mut failed = ServerFailure::Timeout;
     for endpoint in endpoints.iter() {
         let target = Target::Tcp(endpoint.address);
         match timeout(share, connect_detached(&target, &options)).await {
             Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) => failed = lost(error),
-            Err(_) => failed = Failure::Timeout,
+            Err(_) => failed = ServerFailure::Timeout,
         }
     }
     Err(failed)
 }
 
-fn lost(error: LdapError) -> Failure {
+fn lost(error: LdapError) -> ServerFailure {
     match error {
-        LdapError::Io { source } => Failure::Lost(lighty_io::os_text(&source)),
-        LdapError::LdapResult { result } => Failure::Lost(shown(&result)),
-        LdapError::Timeout { .. } => Failure::Timeout,
+        LdapError::Io { source } => ServerFailure::Lost(lighty_io::os_text(&source)),
+        LdapError::LdapResult { result } => ServerFailure::Lost(shown(&result)),
+        LdapError::Timeout { .. } => ServerFailure::Timeout,
         LdapError::OpSend { .. } | LdapError::ResultRecv { .. } | LdapError::EndOfStream => {
-            Failure::Lost("it closed the connection".to_owned())
+            ServerFailure::Lost("it closed the connection".to_owned())
         }
-        other => Failure::Lost(other.to_string()),
+        other => ServerFailure::Lost(other.to_string()),
     }
 }
 

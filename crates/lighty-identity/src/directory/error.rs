@@ -46,9 +46,9 @@ impl DirectoryError {
     }
 }
 
-/// Failure of an operation at one server.
+/// Reason why an operation failed at one server.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ServerFailure {
     /// The connection cannot be made, or ended.
     Lost(String),
     /// No answer in time.
@@ -59,7 +59,7 @@ pub(super) enum Failure {
     Refused(String),
 }
 
-impl Failure {
+impl ServerFailure {
     /// True if another server may do better.
     pub(super) fn is_of_server(&self) -> bool {
         !matches!(self, Self::Refused(_))
@@ -88,7 +88,7 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// It has no place for the user's name.
-    #[error("has no \"?\" for the user's name")]
+    #[error("has no \"?\" for the name")]
     NoPlace,
     /// It is no filter (RFC 4515).
     #[error("is no filter of LDAP (RFC 4515)")]

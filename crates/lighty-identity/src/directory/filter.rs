@@ -1,5 +1,6 @@
 //! Filters with the name of a user.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ldap3::{dn_escape, ldap_escape};
@@ -51,6 +52,36 @@ impl UserFilter {
             Self::Search(template) => UserEntry::Filter(template.replace('?', &ldap_escape(name))),
             Self::Suffix(suffix) => UserEntry::Dn(format!("uid={}{suffix}", dn_escape(name))),
         }
+    }
+}
+
+/// A filter with the name of a host in place of each `?`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostFilter(Arc<str>);
+
+impl HostFilter {
+    /// Parses the filter.
+    ///
+    /// # Errors
+    /// It has no place for the host's name, or is no filter.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        if !text.contains('?') {
+            return Err(FilterError::NoPlace);
+        }
+        ldap3::parse_filter(text.replace('?', "a.test")).map_err(|()| FilterError::Syntax)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The filter that finds a host.
+    pub fn search(&self, host: &str) -> String {
+        self.0.replace('?', &ldap_escape(host))
+    }
+}
+
+/// As written.
+impl fmt::Display for HostFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -133,6 +164,15 @@ mod tests {
         assert_eq!(UserFilter::parse(""), Err(FilterError::NoPlace));
         assert_eq!(UserFilter::parse("(uid=?"), Err(FilterError::Syntax));
         assert_eq!(UserFilter::parse("(&(uid=?)x)"), Err(FilterError::Syntax));
+    }
+
+    #[test]
+    fn no_host_changes_its_filter() {
+        let filter = HostFilter::parse("(&(cn=?)(objectClass=device))").expect("a filter");
+        assert_eq!(filter.search("a.test"), "(&(cn=a.test)(objectClass=device))");
+        assert_eq!(filter.search("*)(cn=?"), "(&(cn=\\2a\\29\\28cn=?)(objectClass=device))");
+        assert_eq!(HostFilter::parse("(cn=a)"), Err(FilterError::NoPlace));
+        assert_eq!(HostFilter::parse("(cn=?"), Err(FilterError::Syntax));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lighty_io::file::small_file::SmallFile;
 use lighty_io::tls::PairFiles;
 
-use super::error::Failure;
+use super::error::ServerFailure;
 use super::server::DirectoryServer;
 
 /// Default time limit for each step.
@@ -91,7 +91,7 @@ impl fmt::Debug for BindPassword {
 
 impl BindPassword {
     /// The password. Reads its file, and blocks.
-    pub(super) fn read(&self) -> Result<String, Failure> {
+    pub(super) fn read(&self) -> Result<String, ServerFailure> {
         let path = match self {
             Self::None => return Ok(String::new()),
             Self::Text(text) => return Ok(text.to_string()),
@@ -99,12 +99,12 @@ impl BindPassword {
         };
         let read = SmallFile::open(Path::new(&**path));
         let bytes = read.and_then(|file| file.read(PASSWORD_BYTES_MAX));
-        let bytes = bytes.map_err(|error| Failure::Refused(format!("{path}: {error}")))?;
+        let bytes = bytes.map_err(|error| ServerFailure::Refused(format!("{path}: {error}")))?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::Refused(format!("{path}: the password is not UTF-8")))?;
+            .map_err(|_| ServerFailure::Refused(format!("{path}: the password is not UTF-8")))?;
         let line = text.lines().next().unwrap_or_default();
         if line.is_empty() {
-            return Err(Failure::Refused(format!("{path}: it holds no password")));
+            return Err(ServerFailure::Refused(format!("{path}: it holds no password")));
         }
         Ok(line.to_owned())
     }

@@ -26,15 +26,25 @@ impl Slapd {
         Self::start_with("access to * by * read\n", None)
     }
 
+    /// Starts a server in which everybody may search, with these entries besides its own.
+    #[must_use]
+    pub fn start_with_entries(entries: &str) -> Option<Self> {
+        Self::begin("access to * by * read\n", None, entries)
+    }
+
     /// Starts a server with these rules behind the one for passwords, and with a certificate for
     /// `localhost` of this authority.
     #[must_use]
     pub fn start_with(rules: &str, authority: Option<&Authority>) -> Option<Self> {
+        Self::begin(rules, authority, "")
+    }
+
+    fn begin(rules: &str, authority: Option<&Authority>, entries: &str) -> Option<Self> {
         let (server, adder) = (find(&["slapd"])?, find(&["slapadd"])?);
         let directory = Program::directory();
         std::fs::create_dir(directory.path().join("db")).expect("a directory");
         put(&directory, "slapd.conf", configuration(directory.path(), rules, authority));
-        put(&directory, "entries.ldif", ENTRIES);
+        put(&directory, "entries.ldif", format!("{ENTRIES}\n{entries}"));
         let added = Command::new(adder)
             .args(["-f", "slapd.conf", "-l", "entries.ldif"])
             .current_dir(directory.path())

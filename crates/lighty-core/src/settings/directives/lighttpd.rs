@@ -4,7 +4,6 @@
 /// Alternatives to modules that are not available yet.
 pub const INSTEAD: &[(&str, &str)] = &[
     ("mod_geoip", MAXMINDDB),
-    ("mod_vhostdb", VHOSTS),
     ("mod_mysql_vhost", VHOSTS),
     ("mod_sql_vhost_core", VHOSTS),
     (
@@ -65,10 +64,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("mysql-vhost.port", "mod_mysql_vhost"),
     ("geoip.db-filename", "mod_geoip"),
     ("geoip.memory-cache", "mod_geoip"),
-    ("vhostdb.backend", "mod_vhostdb"),
-    ("vhostdb.cache", "mod_vhostdb"),
-    ("vhostdb.dbi", "mod_vhostdb"),
-    ("vhostdb.ldap", "mod_vhostdb"),
     ("vhostdb.mysql", "mod_vhostdb"),
     ("vhostdb.pgsql", "mod_vhostdb"),
     ("server.breakagelog", "the core"),

@@ -75,7 +75,7 @@ impl ServerPair {
 }
 
 /// Modules of lighttpd in packages of their own, which may be missing.
-const PACKAGED_APART: [&str; 2] = ["mod_authn_ldap", "mod_webdav"];
+const PACKAGED_APART: [&str; 3] = ["mod_authn_ldap", "mod_vhostdb_dbi", "mod_webdav"];
 
 /// Returns true if a server at the address responds. Listening is not enough: lighttpd listens
 /// before it knows that it can run.
@@ -331,6 +331,21 @@ fn place(setup: &Setup, path: &str) -> PathBuf {
     }
 }
 
+/// Writes the database of hosts that a case names.
+fn hosts(setup: &Setup) {
+    let database = setup.directory().join("vhosts.db");
+    let database = rusqlite::Connection::open(database).expect("a database");
+    database.execute("CREATE TABLE hosts (host TEXT, root TEXT)", ()).expect("a table");
+    let beneath = |name: &str| setup.root(name).display().to_string();
+    for (host, root) in [
+        ("a.example", beneath("a")),
+        ("gone.example", beneath("none")),
+        ("empty.example", String::new()),
+    ] {
+        database.execute("INSERT INTO hosts VALUES (?1, ?2)", (host, root)).expect("a row");
+    }
+}
+
 /// A database with a value of each kind for `192.0.2.0/24`.
 fn places() -> Vec<u8> {
     let names = map([("en", PlaceValue::Text("here")), ("list", PlaceValue::Bool(false))]);
@@ -357,6 +372,9 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
         made.push(path);
     }
     write_file(&setup.directory().join("places.mmdb"), places());
+    if case.config.contains("vhosts.db") {
+        hosts(setup);
+    }
     for entry in &case.entries {
         match entry {
             TreeEntry::File(path, content) => {

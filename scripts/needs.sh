@@ -67,6 +67,12 @@ backend shellcheck shellcheck
 backend groff groff-base
 # Files of users.
 backend htpasswd apache2-utils
+# A directory of users, and modules of lighttpd that ask it.
+backend slapd slapd ldap-utils
+[ -e /usr/lib/lighttpd/mod_authn_ldap.so ] || packages+=(lighttpd-modules-ldap)
+[ -e /usr/lib/lighttpd/mod_vhostdb_dbi.so ] || packages+=(lighttpd-modules-dbi libdbd-sqlite3)
+# Modules of PAM for tests, whose users are in a table.
+compgen -G '/usr/lib/*/libpam_wrapper.so' >/dev/null || packages+=(libpam-wrapper)
 # Clients that change files.
 backend litmus litmus
 backend cadaver cadaver

@@ -33,6 +33,8 @@ pub enum NeedKind {
     Url,
     /// Such a URL, or a file that is read again while the server runs.
     ReadOrUrl,
+    /// Servers of a directory (LDAP) that the server connects to.
+    DirectoryServers,
     /// Addresses beyond the backends.
     Addresses,
     /// Home directories of users.

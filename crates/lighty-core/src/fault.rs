@@ -311,6 +311,8 @@ faults! {
     SignInState = Client, 400, Info, Keep, "a sign-in that this browser has not begun";
     SignInDenied = Client, 403, Notice, Keep, "a user is signed in but not admitted";
     SignInProvider = Backend, 503, Error, Keep, "a provider does not complete a sign-in";
+    VhostUnknown = Operator, 500, Error, Keep, "the document root of the host is not known";
+    AuthUnreachable = Backend, 503, Error, Keep, "the directory of users gives no answer";
     AuthBroken = Operator, 500, Error, Keep, "users cannot be authenticated";
     ForwarderIllegible = Client, 400, Notice, Close,
         "a trusted proxy passed on an illegible or hidden address of its client";

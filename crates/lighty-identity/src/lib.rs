@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 pub mod claims;
+pub mod directory;
 pub mod key_set;
 pub mod key_source;
 pub mod local_target;

@@ -58,12 +58,46 @@ pub async fn connect(target: &Target, options: &ConnectOptions) -> io::Result<St
         Target::Tcp(address) => connect_tcp(*address, options).await.map(Stream::from_tcp),
         Target::Unix(path) => connect_unix(path, options).await.map(Stream::from_unix),
         Target::Abstract(name) => {
-            // The runtime's spelling of the abstract name space.
-            let written = [b"\0", name.as_slice()].concat();
-            let written = PathBuf::from(OsString::from_vec(written));
-            connect_unix(&written, options).await.map(Stream::from_unix)
+            connect_unix(&abstract_path(name), options).await.map(Stream::from_unix)
         }
     }
+}
+
+/// A connection for a library that reads and writes by itself, on any thread.
+#[derive(Debug)]
+pub enum DetachedSocket {
+    /// Over TCP.
+    Tcp(std::net::TcpStream),
+    /// Over a unix socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// Connects like [`connect`], for a library that reads and writes by itself. The socket does not
+/// block.
+///
+/// # Errors
+/// As for [`connect`].
+pub async fn connect_detached(
+    target: &Target,
+    options: &ConnectOptions,
+) -> io::Result<DetachedSocket> {
+    match target {
+        Target::Tcp(address) => {
+            connect_tcp(*address, options).await?.into_std().map(DetachedSocket::Tcp)
+        }
+        Target::Unix(path) => {
+            connect_unix(path, options).await?.into_std().map(DetachedSocket::Unix)
+        }
+        Target::Abstract(name) => {
+            let path = abstract_path(name);
+            connect_unix(&path, options).await?.into_std().map(DetachedSocket::Unix)
+        }
+    }
+}
+
+/// The runtime's spelling of a name in the abstract name space.
+fn abstract_path(name: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec([b"\0", name].concat()))
 }
 
 async fn connect_tcp(address: SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {

@@ -14,10 +14,10 @@
 //! - `client_policy` and `client_handshake`
 //!   ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) replace `policy` and
 //!   `handshake` for connections to servers; `driver`: shared by both handshakes; `dial`: a
-//!   blocking client.
+//!   blocking client, and the configuration of libraries that speak TLS by themselves.
 //!
 //! Only [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`], [`LocalAuthority`] and
-//! [`Dialer`] may wait for a disk; call them on a thread that may block.
+//! [`Dialer`] and [`library_config`] may wait for a disk; call them on a thread that may block.
 
 mod bare_key;
 mod certificate;
@@ -58,7 +58,7 @@ pub use certificate::{CertificateFacts, CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use client_handshake::{ServerFault, ServerInfo};
 pub use client_policy::{ClientOptions, ClientPolicy, system_authorities};
-pub use dial::{Dialed, Dialer};
+pub use dial::{Dialed, Dialer, library_config};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use key_log::KeyLog;
 #[cfg(feature = "acme")]

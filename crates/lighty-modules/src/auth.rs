@@ -2,13 +2,16 @@
 //!
 //! Reading order: `require` (access rules) · `claim` (credentials as sent) · `users` and `store`
 //! (the files, reloaded on change) · `password` with `md5_crypt` and `sha_crypt` (hashes) ·
-//! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `digest`,
-//! `digest_check` and `nonce` (RFC 7616) · `answer` (users and challenges) · `failures`
-//! (bans) · `vouched` (tokens). Reading files and hashing passwords happens off the event loops.
+//! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `outside` (users of
+//! directories) with `slots` · `client_queues` (fair queues of both) · `digest`, `digest_check` and
+//! `nonce` (RFC 7616) · `answer` (users and challenges) · `failures` (bans) · `vouched` (tokens, sign-in).
+//! Reading files and hashing passwords happens off the event loops.
 
 mod answer;
 mod argon2_hash;
+mod backend;
 mod claim;
+mod client_queues;
 mod credentials_error;
 mod des_crypt;
 mod digest;
@@ -16,10 +19,17 @@ mod digest_check;
 mod failures;
 mod md5_crypt;
 mod nonce;
+#[cfg(feature = "identity")]
+mod outside;
+#[cfg(not(feature = "identity"))]
+#[path = "auth/outside/absent.rs"]
+mod outside;
 mod password;
 mod require;
 mod settings;
 mod sha_crypt;
+#[cfg(feature = "identity")]
+mod slots;
 mod store;
 mod turns;
 mod user_line_error;
@@ -46,10 +56,13 @@ use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
 use answer::{challenge, delay, grant, shown};
+use backend::UserBackend;
 use claim::{Claim, claim};
 use credentials_error::CredentialsError;
 use failures::Failures;
 use nonce::Nonces;
+use outside::OutsideUsers;
+pub use outside::{DirectoryAddress, directory_addresses, pam_services};
 pub use password::{PasswordScheme, hash_password};
 use require::Rule;
 pub use settings::AuthSettings;
@@ -92,6 +105,8 @@ pub struct CredentialCache {
     nonces: Nonces,
     turns: Turns,
     failures: Failures,
+    #[cfg_attr(not(feature = "identity"), expect(dead_code, reason = "it is empty then"))]
+    outside: OutsideUsers,
 }
 
 impl CredentialCache {
@@ -108,6 +123,7 @@ impl CredentialCache {
             nonces: Nonces::new(random_bytes()?, now_s),
             turns: Turns::default(),
             failures: Failures::default(),
+            outside: OutsideUsers::default(),
         }))
     }
 
@@ -144,6 +160,8 @@ enum Verdict {
     Known {
         name: Vec<u8>,
         scheme: &'static str,
+        /// Whether the user may pass, if that is known.
+        is_admitted: Option<bool>,
     },
     Wrong {
         name: Vec<u8>,
@@ -186,6 +204,7 @@ impl Module for Auth {
 
     fn directives() -> Vec<Directive<Settings>> {
         let mut rows = settings::directives();
+        rows.extend(outside::directives());
         rows.extend(vouched::directives());
         rows
     }
@@ -242,6 +261,9 @@ impl Auth {
         name: &[u8],
         password: &[u8],
     ) -> bool {
+        if own.outside_backend().is_some() {
+            return self.is_known_outside(ex, own, rule, name, password);
+        }
         let Some((kind, path)) = own.users() else { return false };
         let now_ms = ex.machine.clock.mono_ms();
         let Some(users) = self.cache.users(kind, path).peek(now_ms) else { return false };
@@ -327,8 +349,11 @@ impl Auth {
         }
         let nonces = &self.cache.nonces;
         match verdict {
-            Verdict::Known { name, scheme } => {
-                let admitted = self.admits(ex, own, rule, &name).await;
+            Verdict::Known { name, scheme, is_admitted } => {
+                let admitted = match is_admitted {
+                    Some(is_admitted) => Ok(is_admitted),
+                    None => self.admits(ex, own, rule, &name).await,
+                };
                 match admitted {
                     Ok(true) => return grant(ex, rule, &name, scheme),
                     Ok(false) => {
@@ -369,6 +394,9 @@ impl Auth {
         name: Vec<u8>,
         password: Vec<u8>,
     ) -> Verdict {
+        if let Some(UserBackend::Outside(backend)) = own.backend {
+            return self.basic_outside(ex, own, rule, backend, name, password).await;
+        }
         let Some((kind, path)) = own.users() else { return no_users() };
         let store = self.cache.users(kind, path);
         let users = match self.load(ex, &store).await {
@@ -378,7 +406,7 @@ impl Auth {
         let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
         let (now_ms, cache_ms) = (ex.machine.clock.mono_ms(), own.cache_ms);
         if self.cache.verified.contains(&key, generation, now_ms, cache_ms) {
-            return Verdict::Known { name, scheme: "Basic" };
+            return Verdict::Known { name, scheme: "Basic", is_admitted: None };
         }
         let (realm, who) = (Arc::clone(&rule.realm), name.clone());
         let cache = Arc::clone(&self.cache);
@@ -395,7 +423,7 @@ impl Auth {
             is_right
         };
         match self.in_turn(ex, own, check).await {
-            Ok(true) => Verdict::Known { name, scheme: "Basic" },
+            Ok(true) => Verdict::Known { name, scheme: "Basic", is_admitted: None },
             Ok(false) => Verdict::Wrong { name },
             Err(verdict) => verdict,
         }
@@ -423,6 +451,12 @@ impl Auth {
         rule: &Rule,
         name: &[u8],
     ) -> Result<bool, FaultReport> {
+        #[cfg(feature = "identity")]
+        if let Some(UserBackend::Outside(backend)) = own.backend
+            && backend.has_groups()
+        {
+            return self.admits_outside(ex, own, rule, backend, name).await;
+        }
         let mut groups = None;
         if rule.needs_groups() && own.plain_groups.is_empty() {
             ex.log(Level::Error, "auth.require: \"group=\" needs auth.backend.plain.groupfile");

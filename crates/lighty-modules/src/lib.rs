@@ -52,6 +52,8 @@ pub mod trigger_b4_dl;
 pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;
+#[cfg(feature = "vhostdb")]
+pub mod vhostdb;
 #[cfg(feature = "webdav")]
 pub mod webdav;
 #[cfg(not(feature = "webdav"))]

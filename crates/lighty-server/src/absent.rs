@@ -59,6 +59,14 @@ pub const PARTS: &[Part] = &[
         commands: &[],
     },
     Part {
+        feature: "identity",
+        name: "users of directories and PAM",
+        is_here: cfg!(feature = "identity"),
+        module: None,
+        directives: &["auth.backend.ldap.", "auth.backend.pam."],
+        commands: &[],
+    },
+    Part {
         feature: "luajit",
         name: "mod_magnet",
         is_here: cfg!(feature = "scripts"),
@@ -72,6 +80,14 @@ pub const PARTS: &[Part] = &[
         is_here: cfg!(feature = "tracing"),
         module: Some("mod_tracing"),
         directives: &["tracing."],
+        commands: &[],
+    },
+    Part {
+        feature: "vhostdb",
+        name: "mod_vhostdb",
+        is_here: cfg!(feature = "vhostdb"),
+        module: Some("mod_vhostdb"),
+        directives: &["vhostdb."],
         commands: &[],
     },
     Part {

@@ -11,6 +11,7 @@ pub mod document_root;
 pub mod error;
 pub(crate) mod error_log;
 mod main_loop;
+mod pam_helper;
 mod supervision;
 mod takeover;
 mod upgrade;
@@ -134,7 +135,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = network_urls(&options, &bound, &config);
     let was_root = privileges::is_root();
-    confine(&config, &options, &bound)?;
+    confine(&config, &options, &bound, takeover.as_mut())?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     limits_kept.iter().chain(&control.warning).for_each(|text| say(Level::Warning, text));
@@ -555,7 +556,13 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
 
 /// Gives up the initial privileges, and the rights that serving does not need if the caller permits
 /// it.
-fn confine(config: &Config<Settings>, options: &Options, bound: &[Bound]) -> Result<(), BootError> {
+fn confine(
+    config: &Config<Settings>,
+    options: &Options,
+    bound: &[Bound],
+    takeover: Option<&mut Takeover>,
+) -> Result<(), BootError> {
+    pam_helper::begin(config, takeover)?;
     let was_root = privileges::is_root();
     give_up_rights(&config.global().server)?;
     let loader = options.loader.clone();

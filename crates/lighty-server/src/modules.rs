@@ -20,6 +20,8 @@ use lighty_modules::acme::Acme;
 use lighty_modules::magnet::MagnetModule;
 #[cfg(feature = "tracing")]
 use lighty_modules::tracing::Tracing;
+#[cfg(feature = "vhostdb")]
+use lighty_modules::vhostdb::Vhostdb;
 use lighty_modules::webdav::Stores;
 #[cfg(feature = "webdav")]
 use lighty_modules::webdav::Webdav;
@@ -137,6 +139,9 @@ modules! {
     "mod_trigger_b4_dl", TriggerB4Dl, Set, |with| TriggerB4Dl::new(with.state());
     // After authentication.
     "mod_evasive", Evasive, Set, |_| Evasive;
+    // Before the modules that find a host's directory by its name.
+    #[cfg(feature = "vhostdb")]
+    "mod_vhostdb", Vhostdb, Set, |with| Vhostdb::new(with.state());
     "mod_simple_vhost", SimpleVhost, Named, |_| SimpleVhost;
     "mod_evhost", Evhost, Named, |_| Evhost;
     "mod_alias", Alias, Named, |_| Alias;

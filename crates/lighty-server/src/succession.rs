@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const VERSION: u32 = 1;
 
 /// The first message to the new process. Its descriptors: standard error output, the listeners',
-/// the pid file's, the control socket's.
+/// the pid file's, the control socket's, that of the helper for PAM.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Handover {
     pub(crate) version: u32,
@@ -46,6 +46,9 @@ pub(crate) struct Handover {
     /// Path of the control socket, whose descriptor follows.
     #[serde(default)]
     pub(crate) control: Option<String>,
+    /// The socket of the helper for PAM follows.
+    #[serde(default)]
+    pub(crate) has_pam: bool,
     /// Keys of session tickets, as `TicketKeys::export` writes them.
     #[serde(default)]
     pub(crate) ticket_keys: Vec<u8>,

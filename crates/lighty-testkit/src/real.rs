@@ -1,6 +1,6 @@
-//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, WebSocket and gRPC servers; and Pebble, a
-//! certificate authority. Each is started on its own ports or sockets with a configuration made for
-//! the test, and stopped with the test.
+//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, WebSocket and gRPC servers; Pebble, a
+//! certificate authority; and OpenLDAP's server. Each is started on its own ports or sockets with a
+//! configuration made for the test, and stopped with the test.
 //!
 //! A missing program fails the test that needs it. If `LIGHTY_TESTS_MAY_SKIP` is set, the test
 //! reports it and passes.
@@ -13,6 +13,7 @@ pub mod nginx;
 pub mod pebble;
 pub mod php;
 pub mod prometheus;
+pub mod slapd;
 pub mod tomcat;
 pub mod uwsgi;
 pub mod websocket;

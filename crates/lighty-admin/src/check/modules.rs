@@ -11,6 +11,8 @@ use lighty_server::modules::{self, directives as rows};
 const COVERED: &[&str] = &[
     "mod_ajp13",
     "mod_authn_file",
+    "mod_authn_ldap",
+    "mod_authn_pam",
     "mod_compress",
     "mod_fastcgi",
     "mod_gnutls",
@@ -25,6 +27,8 @@ const COVERED: &[&str] = &[
     "mod_proxy_backend_scgi",
     "mod_scgi",
     "mod_sockproxy",
+    "mod_vhostdb_dbi",
+    "mod_vhostdb_ldap",
     "mod_wolfssl",
     "mod_wstunnel",
 ];
@@ -33,9 +37,7 @@ const COVERED: &[&str] = &[
 const LACKING: &[&str] = &[
     "mod_authn_dbi",
     "mod_authn_gssapi",
-    "mod_authn_ldap",
     "mod_authn_mysql",
-    "mod_authn_pam",
     "mod_authn_sasl",
     "mod_geoip",
     "mod_mcpage",
@@ -43,9 +45,6 @@ const LACKING: &[&str] = &[
     "mod_postgresql_vhost",
     "mod_rrdtool",
     "mod_sql_vhost_core",
-    "mod_vhostdb",
-    "mod_vhostdb_dbi",
-    "mod_vhostdb_ldap",
     "mod_vhostdb_mysql",
     "mod_vhostdb_pgsql",
 ];

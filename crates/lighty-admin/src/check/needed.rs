@@ -10,7 +10,11 @@ use super::machine::{SERVERS, items};
 use super::{Check, assigned};
 
 /// Directives that name files.
-const FILES: [&str; 8] = [
+const FILES: [&str; 12] = [
+    "auth.backend.ldap.bind-pw-file",
+    "auth.backend.ldap.ca-file",
+    "auth.backend.ldap.cert",
+    "auth.backend.ldap.key",
     "auth.backend.plain.userfile",
     "auth.backend.plain.groupfile",
     "auth.backend.htpasswd.userfile",
@@ -44,6 +48,14 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
                     check.warn(value.span, format!("{name} = \"{path}\": {fault}"));
                 }
             }
+        }
+    }
+    for service in lighty_modules::auth::pam_services(config) {
+        let places = ["/etc/pam.d", "/usr/lib/pam.d"];
+        if !places.iter().any(|place| Path::new(place).join(&service).exists()) {
+            let text = format!("{}/{service} does not exist: PAM takes {0}/other", places[0]);
+            let place = check.place("auth.backend.pam.opts");
+            check.warn(place.or(check.place("auth.backend")), text);
         }
     }
     for path in config.global().server.upload_dirs.iter() {
@@ -103,6 +115,13 @@ fn users_without_backend(check: &mut Check<'_>) {
     let config = check.config;
     let is_set = |name: &str| assigned(config, name).any(|(text, _)| !text.is_empty());
     if is_set("auth.backend") {
+        let directory = assigned(config, "auth.backend").find(|(name, _)| *name == "ldap");
+        let needed = ["auth.backend.ldap.hostname", "auth.backend.ldap.filter"];
+        for (name, (_, span)) in needed.into_iter().zip(directory.into_iter().cycle()) {
+            if !is_set(name) {
+                check.warn(span, format!("auth.backend = \"ldap\" needs {name}"));
+            }
+        }
         return;
     }
     for value in config.assigned("auth.require") {

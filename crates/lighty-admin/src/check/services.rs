@@ -1,12 +1,13 @@
-//! Checks that services which decide about requests can be reached. The server starts without them,
-//! because they may start after it; requests get 503 until then.
+//! Checks that services and directories which decide about requests can be reached. The server
+//! starts without them, because they may start after it; requests get 503 until then.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use lighty_modules::auth::provider_probes;
+use lighty_config::{Need, NeedKind, Span};
+use lighty_modules::auth::{DirectoryAddress, directory_addresses, provider_probes};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::spec::BackendAddress;
 
@@ -34,25 +35,61 @@ pub(super) fn look_at_providers(check: &mut Check<'_>) {
     }
 }
 
-/// Connects to all services at the same time and warns of the ones that cannot be reached.
+/// Connects to all services and directories at the same time, and warns of the ones that cannot be
+/// reached.
 pub(super) fn look(check: &mut Check<'_>, chroot: &str) {
     let mut all = Attempts::new();
-    for (span, service) in configured::services(check.config) {
-        for backend in &service.backends {
-            let (address, chroot) = (backend.address.clone(), chroot.to_owned());
-            let attempt = move || connect(&address, &chroot);
-            all.entry(backend.text.to_string()).or_insert((span, attempt));
-        }
+    for (subject, span, address) in services(check).into_iter().chain(directories(check)) {
+        let chroot = chroot.to_owned();
+        all.entry(subject).or_insert((span, move || connect(&address, &chroot)));
     }
     for FailedAttempt { subject, span, error } in attempts::make(all) {
         check.warn(
             span,
             match error {
-                Some(error) => format!("the service at {subject} cannot be reached: {error}"),
-                None => format!("the service at {subject} did not answer within {PATIENCE:?}"),
+                Some(error) => format!("{subject} cannot be reached: {error}"),
+                None => format!("{subject} did not answer within {PATIENCE:?}"),
             },
         );
     }
+}
+
+/// A name for messages, its place, and its address.
+type Reached = (String, Span, BackendAddress);
+
+fn services(check: &Check<'_>) -> Vec<Reached> {
+    let mut all = Vec::new();
+    for (span, service) in configured::services(check.config) {
+        for backend in &service.backends {
+            let subject = format!("the service at {}", backend.text);
+            all.push((subject, span, backend.address.clone()));
+        }
+    }
+    all
+}
+
+fn directories(check: &Check<'_>) -> Vec<Reached> {
+    let mut all = Vec::new();
+    let hosts = Need { key: "host", kind: NeedKind::DirectoryServers };
+    let named =
+        ["auth.backend.ldap.hostname", "vhostdb.ldap"].map(|name| check.config.assigned(name));
+    for given in named.into_iter().flatten() {
+        let nested = hosts.texts(&given.value).into_iter();
+        for server in given.value.as_str().into_iter().chain(nested).flat_map(directory_addresses) {
+            let (at, address) = match server {
+                DirectoryAddress::Host { host, port } => {
+                    let at = format!("{host}:{port}");
+                    (at, BackendAddress::Name { host: host.into(), port })
+                }
+                DirectoryAddress::Socket(path) => {
+                    let path = path.display().to_string();
+                    (path.clone(), BackendAddress::Unix(path.into()))
+                }
+            };
+            all.push((format!("the directory at {at}"), given.span, address));
+        }
+    }
+    all
 }
 
 fn connect(address: &BackendAddress, chroot: &str) -> io::Result<()> {

@@ -54,6 +54,7 @@ const NAMES: &[&str] = &[
     "uploadprogress",
     "userdir",
     "usertrack",
+    "vhostdb",
     "webdav",
 ];
 

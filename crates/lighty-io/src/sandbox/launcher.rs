@@ -39,9 +39,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::process::descriptors::{self, PER_MESSAGE};
-use crate::process::execution;
 use crate::process::own_program::OwnProgram;
 use crate::process::program::{ChildInput, ChildOutput, Program};
+use crate::process::{execution, forked};
 use crate::sandbox::Coverage;
 pub use addresses::PermittedPorts;
 use addresses::{AddressOrder, AddressUse};
@@ -110,7 +110,7 @@ pub fn begin(plan: LaunchPlan, reader: Option<PlanReader>, coverage: Coverage) -
     // SAFETY: the child runs only the launcher's code, and this thread is the only one that runs.
     match unsafe { libc::fork() } {
         0 => {
-            process::leave_server(&theirs);
+            forked::leave_server(&theirs, c"lighty-launcher");
             LauncherProcess::run(theirs, program, plan, reader)
         }
         1.. => {

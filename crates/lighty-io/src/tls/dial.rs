@@ -7,10 +7,11 @@ use std::sync::Arc;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::client_policy::{Unverified, Verified, system_authorities};
-use super::pem_file;
+use super::pem_file::{self, PairFiles};
 use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
 use crate::connect::blocking::BlockingSocket;
@@ -26,6 +27,35 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
+/// Trusts the authorities in a file, or the system's.
+fn verifier(file: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let file = file.or_else(|| system_authorities().map(|file| &**file));
+    let file = file.ok_or("no file of authorities is found (package ca-certificates)")?;
+    Ok(Arc::new(Verified::new(file, pem_file::read_certificates(file)?, &provider())?))
+}
+
+/// Configuration for a library that speaks TLS by itself: the authorities in a file, or the
+/// system's, and the client's certificate. Reads the files; blocks.
+///
+/// # Errors
+/// A message: a file cannot be read or used, or the system has no bundle of authorities.
+pub fn library_config(
+    ca_file: Option<&str>,
+    pair: Option<&PairFiles>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?.dangerous();
+    let builder = builder.with_custom_certificate_verifier(verifier(ca_file)?);
+    Ok(Arc::new(match pair {
+        None => builder.with_no_client_auth(),
+        Some(files) => {
+            let pair = SingleCertAndKey::from(pem_file::read_pair(files)?);
+            builder.with_client_cert_resolver(Arc::new(pair))
+        }
+    }))
+}
+
 impl Dialer {
     /// Trusts the authorities in a file, or the system's, and servers whose own certificate is in
     /// that file.
@@ -33,14 +63,9 @@ impl Dialer {
     /// # Errors
     /// A message: the file cannot be read or holds none, or the system has no bundle.
     pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
-        let file = match file {
-            Some(file) => Some(file.to_str().ok_or("a path that is not UTF-8")?),
-            None => system_authorities().map(|file| &**file),
-        };
-        let file = file.ok_or("no file of authorities is found (package ca-certificates)")?;
-        let (trusted, provider) = (pem_file::read_certificates(file)?, provider());
-        let verifier = Verified::new(file, trusted, &provider)?;
-        Self::of(provider, Arc::new(verifier))
+        let file = file.map(|file| file.to_str().ok_or("a path that is not UTF-8")).transpose()?;
+        let (provider, verifier) = (provider(), verifier(file)?);
+        Self::of(provider, verifier)
     }
 
     /// Accepts any certificate.

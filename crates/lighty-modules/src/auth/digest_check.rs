@@ -23,6 +23,9 @@ impl Auth {
         rule: &Rule,
         credentials: DigestCredentials,
     ) -> Verdict {
+        if own.outside_backend().is_some() {
+            return broken("this auth.backend cannot do digest: take \"basic\"").into();
+        }
         let Some((kind, path)) = own.users() else { return no_users() };
         if kind == UserFileFormat::Htpasswd {
             let message = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
@@ -57,7 +60,7 @@ impl Auth {
             return Verdict::Wrong { name };
         }
         match self.check_nonce(rule, &credentials, ex.machine.clock.steady_unix_s()) {
-            Use::First => Verdict::Known { name, scheme: "Digest" },
+            Use::First => Verdict::Known { name, scheme: "Digest", is_admitted: None },
             Use::Stale => Verdict::Stale,
         }
     }

@@ -90,6 +90,15 @@ impl Rule {
         !self.basic && !self.bearer && !self.oidc && self.algorithms.is_empty()
     }
 
+    /// The groups that the rule mentions.
+    #[cfg(feature = "identity")]
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.require.iter().filter_map(|require| match require {
+            Require::Group(group) => Some(group),
+            Require::ValidUser | Require::User(_) | Require::Claim { .. } | Require::Host => None,
+        })
+    }
+
     /// True if the rule mentions groups.
     pub(super) fn needs_groups(&self) -> bool {
         self.require.iter().any(|require| matches!(require, Require::Group(_)))

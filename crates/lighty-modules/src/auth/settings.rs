@@ -8,6 +8,7 @@ use lighty_config::{
 use lighty_core::settings::rules::has_prefix;
 use lighty_core::{Settings, module_settings};
 
+use super::backend::{self, OutsideBackend, UserBackend};
 use super::failures::{self, FailureLimit};
 use super::require::{self, Rule};
 use super::users::UserFileFormat;
@@ -15,7 +16,7 @@ use super::users::UserFileFormat;
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub struct AuthSettings {
-    pub(super) backend: Option<UserFileFormat>,
+    pub(super) backend: Option<UserBackend>,
     pub(super) plain_users: Arc<str>,
     pub(super) plain_groups: Arc<str>,
     pub(super) htpasswd_users: Arc<str>,
@@ -53,13 +54,21 @@ module_settings!(AuthSettings);
 impl AuthSettings {
     /// The user file, if one is configured.
     pub(super) fn users(&self) -> Option<(UserFileFormat, &Arc<str>)> {
-        let kind = self.backend?;
+        let Some(UserBackend::File(kind)) = self.backend else { return None };
         let path = match kind {
             UserFileFormat::Plain => &self.plain_users,
             UserFileFormat::Htpasswd => &self.htpasswd_users,
             UserFileFormat::Htdigest => &self.htdigest_users,
         };
         (!path.is_empty()).then_some((kind, path))
+    }
+
+    /// The backend, if another machine or process checks passwords.
+    pub(super) fn outside_backend(&self) -> Option<OutsideBackend> {
+        match self.backend? {
+            UserBackend::Outside(backend) => Some(backend),
+            UserBackend::File(_) => None,
+        }
     }
 
     /// The first rule for a path.
@@ -108,15 +117,16 @@ fn rules() -> Vec<Directive<Settings>> {
         ),
         row(Directive::parsed(
             "auth.backend",
-            ValueKind::Choice(&["", "plain", "htpasswd", "htdigest"]),
-            |value, _| parse_backend(value),
+            ValueKind::Choice(backend::NAMES),
+            |value, _| UserBackend::parse(value),
             |s, v| own(s).backend = *v,
         ))
         .default("")
         .doc(
-            "Format of the user file. Digest authentication needs `plain` or `htdigest`. Changed \
-             files are read again. Invalid lines are logged with their number and skipped. If the \
-             file cannot be read, every request is answered 500.",
+            "Source of users: the format of a user file, `ldap` for a directory, or `pam`; see \
+             [Directories](../directories.md). Digest authentication needs `plain` or `htdigest`. \
+             Changed files are read again. Invalid lines are logged with their number and \
+             skipped. If the file cannot be read, every request is answered 500.",
         )
         .example("auth.backend = \"htpasswd\""),
         row(Directive::bool("auth.extern-authn", |s, on| own(s).extern_authn = on))
@@ -217,20 +227,6 @@ fn costs() -> Vec<Directive<Settings>> {
             .doc("Logs each authenticated user, and the reason of each refusal.")
             .example("auth.debug = 1"),
     ]
-}
-
-fn parse_backend(value: &Value) -> Result<Option<UserFileFormat>, Reject> {
-    match value.as_str() {
-        Some("") => Ok(None),
-        Some("plain") => Ok(Some(UserFileFormat::Plain)),
-        Some("htpasswd") => Ok(Some(UserFileFormat::Htpasswd)),
-        Some("htdigest") => Ok(Some(UserFileFormat::Htdigest)),
-        Some("ldap" | "pam" | "gssapi" | "sasl" | "dbi" | "mysql") => {
-            Err(Reject::new("is a backend that is not available yet")
-                .help("there are \"plain\", \"htpasswd\" and \"htdigest\""))
-        }
-        _ => Err(Reject::new("must be \"plain\", \"htpasswd\" or \"htdigest\"")),
-    }
 }
 
 fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<u64, Reject> {

@@ -4,35 +4,24 @@
 //! others. Instead, each client has its own queue, served round robin. Hashes run in a separate
 //! lane of the thread pool.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use tokio::sync::oneshot;
 
-/// A client: an address, or for IPv6 its /64 network.
-type Client = Option<IpAddr>;
+use super::client_queues::{ClientQueues, QueueClient, network};
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// All queues.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<Waiting>>);
-
-#[derive(Default)]
-struct Waiting {
-    queues: HashMap<Client, VecDeque<(u64, Job)>, foldhash::fast::RandomState>,
-    /// Clients with a queue, next one first.
-    order: VecDeque<Client>,
-    count: usize,
-    next_id: u64,
-}
+pub(super) struct Turns(Arc<Mutex<ClientQueues<Job>>>);
 
 /// A job's place in a queue. Dropping it removes the job.
 struct QueuedJob {
     turns: Turns,
-    client: Client,
+    client: QueueClient,
     id: u64,
 }
 
@@ -59,21 +48,8 @@ impl Turns {
         done
     }
 
-    fn enter(&self, most: usize, client: Client, job: Job) -> Option<QueuedJob> {
-        let mut waiting = self.lock();
-        if waiting.count >= most && !waiting.make_room(client) {
-            return None;
-        }
-        let id = waiting.next_id;
-        waiting.next_id += 1;
-        waiting.count += 1;
-        let queue = waiting.queues.entry(client).or_default();
-        queue.push_back((id, job));
-        if queue.len() == 1 {
-            waiting.order.push_back(client);
-        }
-        #[cfg(debug_assertions)]
-        waiting.check();
+    fn enter(&self, most: usize, client: QueueClient, job: Job) -> Option<QueuedJob> {
+        let id = self.lock().enter(most, client, job)?;
         Some(QueuedJob { turns: self.clone(), client, id })
     }
 
@@ -85,57 +61,8 @@ impl Turns {
     }
 
     // The guarded state is consistent between any two statements.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, ClientQueues<Job>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Waiting {
-    fn take_next(&mut self) -> Option<Job> {
-        let client = self.order.pop_front()?;
-        let queue = self.queues.get_mut(&client)?;
-        let (_, job) = queue.pop_front()?;
-        self.count -= 1;
-        if queue.is_empty() {
-            self.queues.remove(&client);
-        } else {
-            self.order.push_back(client);
-        }
-        #[cfg(debug_assertions)]
-        self.check();
-        Some(job)
-    }
-
-    /// Checks the counts of a debug build.
-    #[cfg(debug_assertions)]
-    fn check(&self) {
-        debug_assert_eq!(self.order.len(), self.queues.len(), "each client has one queue");
-        debug_assert!(self.count >= self.order.len(), "{} {}", self.count, self.order.len());
-    }
-
-    /// Evicts the last job of the longest queue for a client with at least two places fewer.
-    fn make_room(&mut self, client: Client) -> bool {
-        let own = self.queues.get(&client).map_or(0, VecDeque::len);
-        let Some(longest) = self.queues.values_mut().max_by_key(|queue| queue.len()) else {
-            return false;
-        };
-        if longest.len() <= own + 1 {
-            return false;
-        }
-        longest.pop_back();
-        self.count -= 1;
-        true
-    }
-
-    fn forget(&mut self, client: Client, id: u64) {
-        let Some(queue) = self.queues.get_mut(&client) else { return };
-        let Some(at) = queue.iter().position(|(other, _)| *other == id) else { return };
-        queue.remove(at);
-        self.count -= 1;
-        if queue.is_empty() {
-            self.queues.remove(&client);
-            self.order.retain(|other| *other != client);
-        }
     }
 }
 
@@ -145,20 +72,13 @@ impl Drop for QueuedJob {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
 
-    fn address(last: u8) -> Client {
+    fn address(last: u8) -> QueueClient {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
@@ -175,7 +95,7 @@ mod tests {
             Self { turns: Turns::default(), tell, events }
         }
 
-        fn enter(&self, most: usize, client: Client, name: &'static str) -> Option<QueuedJob> {
+        fn enter(&self, most: usize, client: QueueClient, name: &'static str) -> Option<QueuedJob> {
             let tell = self.tell.clone();
             self.turns.enter(most, client, Box::new(move || tell.send(name).expect("heard")))
         }
@@ -195,7 +115,7 @@ mod tests {
             .map(|(name, client)| bed.enter(9, address(client), name).expect("room"));
         assert_eq!(bed.all(), ["a1", "b1", "a2", "b2", "a3"]);
         drop(places);
-        assert_eq!(bed.turns.lock().count, 0);
+        assert!(bed.turns.lock().is_empty());
     }
 
     #[test]
@@ -209,8 +129,7 @@ mod tests {
         drop(third);
         assert_eq!(bed.all(), ["second"]);
         drop(second);
-        let waiting = bed.turns.lock();
-        assert!(waiting.count == 0 && waiting.queues.is_empty() && waiting.order.is_empty());
+        assert!(bed.turns.lock().is_empty());
     }
 
     #[test]
@@ -223,14 +142,6 @@ mod tests {
         assert!(bed.enter(3, address(2), "b2").is_none(), "as many as the other");
         assert_eq!(bed.all(), ["a1", "b1", "a2"], "the last one was turned away");
         drop(held);
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_client() {
-        let of = |text: &str| network(text.parse().expect("an address"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 
     #[tokio::test]

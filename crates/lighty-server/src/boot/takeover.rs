@@ -39,6 +39,7 @@ pub(super) struct Takeover {
     listeners: Vec<HandedSocket>,
     pid_file: Option<(String, OwnedFd)>,
     control: Option<(String, OwnedFd)>,
+    pam: Option<OwnedFd>,
     ticket_keys: Vec<u8>,
     backends: Vec<RememberedBackend>,
     started_s: Option<i64>,
@@ -73,6 +74,7 @@ impl Takeover {
         let pid_file = pid_file.transpose()?;
         let control = handover.control.map(|path| Ok::<_, BootError>((path, next()?)));
         let control = control.transpose()?;
+        let pam = if handover.has_pam { Some(next()?) } else { None };
         let Handover { ticket_keys, backends, started_s, .. } = handover;
         Ok(Some(Self {
             predecessor,
@@ -80,6 +82,7 @@ impl Takeover {
             listeners,
             pid_file,
             control,
+            pam,
             ticket_keys,
             backends,
             started_s,
@@ -113,6 +116,11 @@ impl Takeover {
         let (_, descriptor) = self.control.take_if(|(theirs, _)| Path::new(theirs) == path)?;
         let (access, is_complete) = (access.clone(), crate::control::is_complete);
         Some(ControlSocket::handed(descriptor, path, access, is_complete))
+    }
+
+    /// The socket of the helper for PAM.
+    pub(super) fn pam(&mut self) -> Option<OwnedFd> {
+        self.pam.take()
     }
 
     /// Continues the state of the old process.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lighty_core::log::Level;
 use lighty_io::process::control::Caller;
 use lighty_io::process::own_program::OwnProgram;
+use lighty_io::process::pam;
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_io::process::spawn::Exit;
 use lighty_io::process::spawn::successor::{self, Successor};
@@ -240,6 +241,11 @@ async fn hand_over(main: &Main<'_>, successor: &mut Successor) -> std::io::Resul
     if let Some((path, descriptor)) = main.own.control.as_ref().map(|control| control.listening()) {
         descriptors.push(descriptor);
         handover.control = path.to_str().map(str::to_owned);
+    }
+    let helper = pam::hand_over()?;
+    if let Some(helper) = &helper {
+        descriptors.push(helper.as_fd());
+        handover.has_pam = true;
     }
     handover.ticket_keys = main.reloader.plans.borrow().shared.tls.tickets.export();
     handover.backends = main.reloader.upstreams.remember();

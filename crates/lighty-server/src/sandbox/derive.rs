@@ -10,6 +10,7 @@ use lighty_io::file::Follow;
 use lighty_io::listen::BindSpec;
 use lighty_io::process::control;
 use lighty_io::sandbox::{Access, SandboxRules};
+use lighty_modules::auth::{DirectoryAddress, directory_addresses};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::spec::BackendAddress;
 
@@ -215,10 +216,24 @@ impl Deriver {
                 self.around(name, &control::path_beside(&path), Access::REMOVE.and(Access::MAKE));
             }
             NeedKind::Url => self.rules.connect.add(url_port(text)),
+            NeedKind::DirectoryServers => self.directory(text),
             NeedKind::ProgramOrAddress if text.starts_with('/') => self.program(name),
             NeedKind::ProgramOrAddress => self.rules.connect.open(|| name.to_owned()),
             // Handled above.
             _ => {}
+        }
+    }
+
+    /// Ports of directory servers.
+    fn directory(&mut self, text: &str) {
+        for address in directory_addresses(text) {
+            match address {
+                DirectoryAddress::Host { port, .. } => self.rules.connect.add(port),
+                DirectoryAddress::Socket(path) => {
+                    self.rules.reaches_abstract |=
+                        path.as_os_str().as_encoded_bytes().starts_with(b"@");
+                }
+            }
         }
     }
 

@@ -41,8 +41,8 @@ macro_rules! features {
 }
 
 features! {
-    aliases applications conditions distribution files gateways hosts index language logs manual14
-    matching options packages pages places programs programs2 urls urls2 webdav wire
+    aliases applications conditions directories distribution files gateways hosts index language logs manual14
+    matching options packages pages places programs programs2 urls urls2 vhostdb webdav wire
 }
 
 /// Sends all requests of a data file, and fails with all findings.

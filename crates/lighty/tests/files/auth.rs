@@ -229,7 +229,7 @@ fn impossible_settings_are_reported() {
     assert_eq!(status(&server, &["--digest", "-u", "kim:test"]), "500");
     server.await_log("cannot do digest");
     for (line, message) in [
-        ("auth.backend = \"ldap\"", "not available yet"),
+        ("auth.backend = \"gssapi\"", "not available yet"),
         ("auth.require = ( \"/\" => ( \"method\" => \"basic\" ) )", "needs \"realm\""),
         ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "basic|digest"),
     ] {

@@ -25,6 +25,7 @@ mod try_files;
 mod uploadprogress;
 mod url_modules;
 mod values;
+mod vhostdb;
 mod webdav;
 mod webdav_database;
 mod webdav_guards;

@@ -39,12 +39,12 @@ fn unrestricted() -> Setup {
 }
 
 /// A server whose place others take; the last one is ended with it.
-struct Line {
-    first: Server,
+pub(crate) struct Line {
+    pub(crate) first: Server,
 }
 
 impl Line {
-    fn start(setup: Setup) -> Self {
+    pub(crate) fn start(setup: Setup) -> Self {
         Self { first: setup.start() }
     }
 
@@ -66,7 +66,7 @@ impl Line {
     }
 
     /// Upgrades. Returns the id of the new process.
-    fn upgrade(&self) -> u32 {
+    pub(crate) fn upgrade(&self) -> u32 {
         let before = self.pid();
         self.done(&["upgrade"]);
         let after = self.pid();

@@ -3,18 +3,7 @@
 
 /// Alternatives to modules that are not available yet.
 pub const INSTEAD: &[(&str, &str)] = &[
-    (
-        "mod_authn_ldap",
-        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
-         the directory (\"mode\" => \"authorizer\" in fastcgi.server)",
-    ),
-    (
-        "mod_authn_pam",
-        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
-         PAM (\"mode\" => \"authorizer\" in fastcgi.server)",
-    ),
     ("mod_geoip", MAXMINDDB),
-    ("mod_vhostdb", VHOSTS),
     ("mod_mysql_vhost", VHOSTS),
     ("mod_sql_vhost_core", VHOSTS),
     (
@@ -49,24 +38,10 @@ const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes fr
 
 /// Directives that are not available yet, with their module or alternative.
 pub const PLANNED: &[(&str, &str)] = &[
-    ("auth.backend.ldap.url", "mod_authn_ldap"),
-    ("auth.backend.ldap.base-dn", "mod_authn_ldap"),
-    ("auth.backend.ldap.filter", "mod_authn_ldap"),
-    ("auth.backend.ldap.ca-file", "mod_authn_ldap"),
-    ("auth.backend.ldap.cert", "mod_authn_ldap"),
-    ("auth.backend.ldap.key", "mod_authn_ldap"),
-    ("auth.backend.ldap.bind-dn", "mod_authn_ldap"),
-    ("auth.backend.ldap.bind-pw", "mod_authn_ldap"),
-    ("auth.backend.ldap.starttls", "mod_authn_ldap"),
-    ("auth.backend.ldap.allow-empty-pw", "mod_authn_ldap"),
-    ("auth.backend.ldap.hostname", "mod_authn_ldap"),
-    ("auth.backend.ldap.groupmember", "mod_authn_ldap"),
-    ("auth.backend.ldap.timeout", "mod_authn_ldap"),
     ("auth.backend.dbi", "mod_auth"),
     ("auth.backend.gssapi.keytab", "mod_auth"),
     ("auth.backend.gssapi.principal", "mod_auth"),
     ("auth.backend.gssapi.store-creds", "mod_auth"),
-    ("auth.backend.pam.opts", "mod_authn_pam"),
     ("auth.backend.sasl.opts", "mod_auth"),
     ("mcpage.enable", "mod_mcpage"),
     ("mcpage.memcached-hosts", "mod_mcpage"),
@@ -89,10 +64,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("mysql-vhost.port", "mod_mysql_vhost"),
     ("geoip.db-filename", "mod_geoip"),
     ("geoip.memory-cache", "mod_geoip"),
-    ("vhostdb.backend", "mod_vhostdb"),
-    ("vhostdb.cache", "mod_vhostdb"),
-    ("vhostdb.dbi", "mod_vhostdb"),
-    ("vhostdb.ldap", "mod_vhostdb"),
     ("vhostdb.mysql", "mod_vhostdb"),
     ("vhostdb.pgsql", "mod_vhostdb"),
     ("server.breakagelog", "the core"),

@@ -11,20 +11,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::messages::{ChildOrder, LaunchReply, PART_BYTES};
 use super::programs::PermittedProgram;
+use crate::process::forked::take_signals_back;
 use crate::process::program::{ChildInput, ChildOutput, Exit};
 use crate::process::{descriptors, execution};
-
-/// Signals to the server's process group, which the launcher survives. It ends with the server.
-pub(super) const IGNORED: [libc::c_int; 5] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE];
-
-/// Lets signals that the launcher ignores end a program, as they do by default.
-pub(super) fn take_signals_back() {
-    for signal in IGNORED {
-        // SAFETY: the default action runs no code of ours.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-}
 
 /// Descriptors of an order.
 pub(super) struct ChildDescriptors {

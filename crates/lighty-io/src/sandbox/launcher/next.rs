@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::launched::launcher_ended;
 use super::process::LauncherProcess;
 use super::{LAUNCHERS, LaunchPlan, NEXT, ServerEnd, pair, send};
-use crate::process::descriptors;
+use crate::process::{descriptors, forked};
 
 /// Launchers in use, beside older ones with running programs: the present configuration's, and the
 /// one before for its requests under way.
@@ -105,7 +105,7 @@ impl LauncherProcess {
                 if unsafe { libc::fork() } == 0
                     && let Some(reader) = self.take_reader()
                 {
-                    super::process::leave_server(&socket);
+                    forked::leave_server(&socket, c"lighty-launcher");
                     if let Ok(plan) = reader() {
                         let number = plan.number().to_ne_bytes();
                         let _ = descriptors::send(&socket, &number, &[], SendFlags::DONTWAIT);

@@ -1,17 +1,16 @@
 //! The launcher, in its process: one thread that never waits for a program.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::children::{ChildDescriptors, IGNORED, LaunchedChild, PendingOrder, send_reply};
+use super::children::{ChildDescriptors, LaunchedChild, PendingOrder, send_reply};
 use super::messages::{LaunchFault, LaunchRefusal, LaunchReply, ORDER_BYTES_MAX, ProgramOrder};
 use super::programs::{LaunchPlan, PlanReader};
-use super::upgrade::{ABOVE, Upgrades, invalid};
+use super::upgrade::{Upgrades, invalid};
 use super::{ADDRESS, DESCRIPTORS, KILL, MESSAGE_BYTES_MAX, NEXT, PROGRAM, START};
 use crate::process::descriptors;
 use crate::process::own_program::OwnProgram;
@@ -243,39 +242,4 @@ fn refuse(control: &OwnedFd, refusal: LaunchRefusal) {
 
 fn fail(control: &OwnedFd, error: &io::Error) {
     send_reply(control, &LaunchReply::Failed(error.raw_os_error().unwrap_or(libc::EIO)));
-}
-
-/// Closes the server's descriptors and takes back its signal handlers. The launcher keeps its
-/// socket alone: a caller that waits for the end of the server's output must not wait for it.
-pub(super) fn leave_server(socket: &OwnedFd) {
-    // SAFETY: the name ends with a zero byte and outlives the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"lighty-launcher".as_ptr()) };
-    for signal in 1..=libc::SIGSYS {
-        let action = if IGNORED.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: neither action runs code of ours.
-        unsafe { libc::signal(signal, action) };
-    }
-    if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
-        for number in 0..=2 {
-            // SAFETY: the standard streams have no other owner that closes them.
-            unsafe { libc::dup2(nowhere.as_raw_fd(), number) };
-        }
-    }
-    let own = socket.as_raw_fd();
-    let ranges = [(3, own.saturating_sub(1)), (own + 1, RawFd::MAX)];
-    for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
-        // SAFETY: the server's owners of these descriptors do not exist in this process.
-        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        if closed != 0 {
-            close_each(first, last.min(ABOVE * 4));
-        }
-    }
-}
-
-/// Closes descriptors on kernels before 5.9.
-fn close_each(first: RawFd, last: RawFd) {
-    for number in first..=last {
-        // SAFETY: as for the range.
-        unsafe { libc::close(number) };
-    }
 }

@@ -11,8 +11,8 @@ use std::process::Command;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::children::take_signals_back;
 use crate::process::capabilities::AmbientCapabilities;
+use crate::process::forked::take_signals_back;
 use crate::process::own_program::OwnProgram;
 use crate::process::service_manager::LEFT_OUT;
 
@@ -23,7 +23,7 @@ const VARIABLES: &[&str] = &["LIGHTY_UPGRADE_", "LISTEN_"];
 const DESCRIPTORS_MAX: usize = 16_384;
 
 /// Numbers from here on hold descriptors until they get their own.
-pub(super) const ABOVE: RawFd = 20_000;
+const ABOVE: RawFd = 20_000;
 
 /// Upgrades of the server.
 pub(super) struct Upgrades {

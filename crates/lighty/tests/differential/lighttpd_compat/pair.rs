@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use lighty_testkit::backend::Port;
 use lighty_testkit::client::Client;
 use lighty_testkit::place_db::{PlaceValue, map, place_db};
+use lighty_testkit::real::slapd::Slapd;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
@@ -73,7 +75,7 @@ impl ServerPair {
 }
 
 /// Modules of lighttpd in packages of their own, which may be missing.
-const PACKAGED_APART: [&str; 1] = ["mod_webdav"];
+const PACKAGED_APART: [&str; 3] = ["mod_authn_ldap", "mod_vhostdb_dbi", "mod_webdav"];
 
 /// Returns true if a server at the address responds. Listening is not enough: lighttpd listens
 /// before it knows that it can run.
@@ -263,6 +265,12 @@ impl Drop for Side {
     }
 }
 
+/// The port of a directory server, which runs until the test ends.
+fn directory_port() -> u16 {
+    static SERVER: LazyLock<Option<Slapd>> = LazyLock::new(Slapd::start);
+    SERVER.as_ref().expect("slapd (see scripts/needs.sh)").address().port()
+}
+
 /// Replaces the placeholders of ports and directories in configurations, files and requests.
 fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
     let [http, fastcgi, scgi, uwsgi, ajp] = echo::ports();
@@ -278,6 +286,9 @@ fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
     ];
     for (name, port) in numbers {
         text = text.replace(name, &port.to_string());
+    }
+    if text.contains("@LDAP_PORT@") {
+        text = text.replace("@LDAP_PORT@", &directory_port().to_string());
     }
     text
 }
@@ -320,6 +331,21 @@ fn place(setup: &Setup, path: &str) -> PathBuf {
     }
 }
 
+/// Writes the database of hosts that a case names.
+fn hosts(setup: &Setup) {
+    let database = setup.directory().join("vhosts.db");
+    let database = rusqlite::Connection::open(database).expect("a database");
+    database.execute("CREATE TABLE hosts (host TEXT, root TEXT)", ()).expect("a table");
+    let beneath = |name: &str| setup.root(name).display().to_string();
+    for (host, root) in [
+        ("a.example", beneath("a")),
+        ("gone.example", beneath("none")),
+        ("empty.example", String::new()),
+    ] {
+        database.execute("INSERT INTO hosts VALUES (?1, ?2)", (host, root)).expect("a row");
+    }
+}
+
 /// A database with a value of each kind for `192.0.2.0/24`.
 fn places() -> Vec<u8> {
     let names = map([("en", PlaceValue::Text("here")), ("list", PlaceValue::Bool(false))]);
@@ -346,6 +372,9 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
         made.push(path);
     }
     write_file(&setup.directory().join("places.mmdb"), places());
+    if case.config.contains("vhosts.db") {
+        hosts(setup);
+    }
     for entry in &case.entries {
         match entry {
             TreeEntry::File(path, content) => {

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
+use lighty_testkit::real::slapd::Slapd;
 use lighty_testkit::token::{TokenSigner, key_set};
 
 use super::applications::{echo, is};
@@ -65,6 +66,16 @@ fn links_that_expire() {
     for target in ["/album/1.jpg", "/dl/album/1.jpg", "/srv/downloads/album/1.jpg"] {
         assert_eq!(trial.get(HOST, target).status, 404, "{target}");
     }
+}
+
+#[test]
+fn ldap_groups() {
+    let Some(slapd) = Slapd::start() else { return };
+    let trial = Recipe::new("ldap-groups")
+        .file("srv/www/ops/index.html", "ops\n")
+        .backend("127.0.0.1:389", slapd.address())
+        .run();
+    assert_eq!(trial.get(HOST, "/ops/").status, 401);
 }
 
 /// Authelia's responses: requests with a session pass, others are redirected to the login.

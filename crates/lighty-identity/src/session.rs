@@ -1,5 +1,7 @@
 //! Sessions of signed-in users, and sign-ins that have begun. Both are sealed in cookies.
 
+use std::fmt;
+
 use aws_lc_rs::digest::{SHA256, digest};
 use base64ct::{Base64UrlUnpadded, Encoding};
 use lighty_http::uri::encode_component;
@@ -13,7 +15,7 @@ use crate::provider_spec::{DiscoveredUrls, ProviderSpec};
 pub const SIGN_IN_S: i64 = 600;
 
 /// A sign-in that has begun.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct PendingSignIn {
     /// Binds the provider's response to this browser.
     pub state: String,
@@ -30,6 +32,13 @@ pub struct PendingSignIn {
 fn random_text() -> std::io::Result<String> {
     let bytes: [u8; 32] = random_bytes()?;
     Ok(Base64UrlUnpadded::encode_string(&bytes))
+}
+
+/// Omits the secrets.
+impl fmt::Debug for PendingSignIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingSignIn").field("target", &self.target).finish_non_exhaustive()
+    }
 }
 
 impl PendingSignIn {
@@ -81,7 +90,7 @@ impl PendingSignIn {
 }
 
 /// The session of a signed-in user.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// Its own name.
     pub id: String,
@@ -101,6 +110,13 @@ pub struct Session {
     pub refreshes: u32,
     /// The provider's token, for the end of the session there.
     pub id_token: Option<String>,
+}
+
+/// Omits tokens and claims.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -126,5 +142,43 @@ impl Session {
     #[must_use]
     pub fn is_due(&self, now_s: i64) -> bool {
         self.refresh_token.is_some() && self.refresh_s.is_some_and(|at_s| at_s <= now_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let session = Session {
+            user: "kim".to_owned(),
+            refresh_token: Some("hush".to_owned()),
+            id_token: Some("hush".to_owned()),
+            ..Session::begin().expect("random bytes")
+        };
+        let shown = format!("{session:?}");
+        assert!(shown.contains("kim") && !shown.contains("hush") && !shown.contains(&session.id));
+        let pending = PendingSignIn::begin("/a", 0).expect("random bytes");
+        let shown = format!("{pending:?}");
+        assert!(!shown.contains(&pending.verifier) && !shown.contains(&pending.state), "{shown}");
+    }
+
+    #[test]
+    fn sign_in_has_its_time() {
+        let pending = PendingSignIn::begin("/a", 1000).expect("random bytes");
+        for (now_s, is_current) in [(999, false), (1000, true), (1599, true), (1600, false)] {
+            assert_eq!(pending.is_current(now_s), is_current, "{now_s}");
+        }
+        let other = PendingSignIn::begin("/a", 1000).expect("random bytes");
+        assert!(pending.state != other.state && pending.nonce != other.nonce);
+    }
+
+    #[test]
+    fn session_is_due_with_a_refresh_token() {
+        let session = Session { refresh_s: Some(10), ..Session::default() };
+        assert!(!session.is_due(10));
+        let session = Session { refresh_token: Some("r".to_owned()), ..session };
+        assert!(session.is_due(10) && !session.is_due(9));
     }
 }

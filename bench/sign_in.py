@@ -2,10 +2,11 @@
 """Sign-in with real programs: oauth2-proxy and an OpenID provider (npm's oidc-provider).
 
 Three applications stand behind lighty, which asks oauth2-proxy about each request
-(`auth.forward`).  A client with a jar of cookies signs in, is refused where its groups do not
-suffice, has its session refreshed, whose cookies are several, and signs out.
+(`auth.forward`), or speaks with the provider itself (`auth.backend.oidc`).  A client with a jar of
+cookies signs in, is refused where its groups do not suffice, has its session refreshed, and signs
+out.
 
-    OAUTH2_PROXY=PROGRAM NODE_PATH=DIR bench/sign_in.py
+    OAUTH2_PROXY=PROGRAM NODE_PATH=DIR bench/sign_in.py [--own]
 
 DIR is a directory `node_modules` with oidc-provider.  Everything runs on 127.0.0.1.
 """
@@ -36,9 +37,15 @@ def main():
     ap.add_argument("--oauth2-proxy", default=os.environ.get("OAUTH2_PROXY", "oauth2-proxy"))
     ap.add_argument("--modules", default=os.environ.get("NODE_PATH", ""),
                     help="node_modules with oidc-provider")
+    ap.add_argument("--own", action="store_true", help="auth.backend.oidc, without oauth2-proxy")
     args = ap.parse_args()
     with tempfile.TemporaryDirectory() as directory, Programs(args, directory) as programs:
-        drill(programs)
+        try:
+            (own_drill if args.own else drill)(programs)
+        except rig.RigError:
+            with open(f"{directory}/error.log") as f:
+                print(f.read(), file=sys.stderr)
+            raise
     print("passed")
 
 
@@ -69,7 +76,20 @@ class Programs:
         shutil.copy(f"{rig.HERE}/sign_in/issuer.mjs", self.directory)
         os.symlink(os.path.abspath(self.args.modules), f"{self.directory}/node_modules")
         self.start("issuer", self.issuer, ["node", f"{self.directory}/issuer.mjs", self.issuer,
-                                           self.url("/oauth2/callback"), self.url("/bye")])
+                                           self.callback(), self.url("/bye"),
+                                           30 if self.args.own else 100])
+        if not self.args.own:
+            self.start_oauth2_proxy()
+        threading.Thread(target=applications(self.app).serve_forever, daemon=True).start()
+        path = f"{self.directory}/lighty.conf"
+        with open(path, "w") as f:
+            f.write(self.configuration())
+        self.start("lighty", self.port, [self.args.lighty, "-D", "-f", path])
+
+    def callback(self):
+        return self.url("/.lighty/oidc/corp/callback" if self.args.own else "/oauth2/callback")
+
+    def start_oauth2_proxy(self):
         self.start("oauth2-proxy", self.proxy, [
             self.args.oauth2_proxy, "--provider=oidc",
             f"--oidc-issuer-url=http://127.0.0.1:{self.issuer}", "--client-id=app",
@@ -79,11 +99,6 @@ class Programs:
             "--cookie-secret=0123456789abcdef", "--upstream=static://202",
             "--scope=openid email profile", "--oidc-groups-claim=groups",
             "--allowed-group=staff", "--skip-provider-button"])
-        threading.Thread(target=applications(self.app).serve_forever, daemon=True).start()
-        path = f"{self.directory}/lighty.conf"
-        with open(path, "w") as f:
-            f.write(self.configuration())
-        self.start("lighty", self.port, [self.args.lighty, "-D", "-f", path])
 
     def start(self, name, port, argv):
         log = open(f"{self.directory}/{name}.log", "w")
@@ -103,10 +118,26 @@ server.port = {self.port}
 server.errorlog = "{self.directory}/error.log"
 # Sessions with many groups take several cookies of 4 KB.
 server.max-request-field-size = 32768
-auth.forward = ( "/app" => ( "url" => "http://127.0.0.1:{self.proxy}", "preset" => "oauth2-proxy" ) )
+{self.own_rules() if self.args.own else self.asking_rules()}
 proxy-core.protocol = "http"
 $HTTP["url"] =^ "/oauth2/" {{ proxy-core.backends = ( "127.0.0.1:{self.proxy}" ) }}
 $HTTP["url"] =^ "/app" {{ proxy-core.backends = ( "127.0.0.1:{self.app}" ) }}
+"""
+
+
+    def asking_rules(self):
+        return (f'auth.forward = ( "/app" => ( "url" => "http://127.0.0.1:{self.proxy}",'
+                ' "preset" => "oauth2-proxy" ) )')
+
+    def own_rules(self):
+        secret = f"{self.directory}/secret"
+        with open(secret, "w") as f:
+            f.write(SECRET)
+        return f"""
+auth.backend.oidc = ( "corp" => ( "issuer" => "http://127.0.0.1:{self.issuer}",
+    "client-id" => "app", "client-secret-file" => "{secret}", "after-logout" => "/bye",
+    "claims" => ( "X-Email" => "email", "X-Groups" => "groups" ) ) )
+auth.require = ( "/app" => ( "method" => "oidc", "realm" => "site", "require" => "group=staff" ) )
 """
 
 
@@ -222,6 +253,33 @@ def drill(programs):
     kim.ask(programs.url("/oauth2/sign_out"))
     status, *_ = kim.ask(programs.url("/app1/"), fields={"Accept": "application/json", "Sec-Fetch-Mode": "cors"})
     expect("after signing out there is no session", status == 401, status)
+
+
+SCRIPT = {"Accept": "application/json", "Sec-Fetch-Mode": "cors"}
+
+
+def own_drill(programs):
+    status, *_ = Browser().ask(programs.url("/app1/"), fields=SCRIPT)
+    expect("a script without a session gets 401", status == 401, status)
+    kim = Browser()
+    status, body, _, url = kim.sign_in(programs.url("/app1/page?a=1"), "kim")
+    expect("a browser signs in and comes back to its page",
+           status == 200 and url == programs.url("/app1/page?a=1"), status, url, body[:300])
+    got = json.loads(body)
+    expect("the application gets the claims", got.get("x-email") == "kim@example.org", got)
+    expect("and not the session's cookies", "lighty-corp" not in got.get("cookie", ""), got)
+    forged = {"X-Email": "root@example.org", "x_groups": "root"}
+    for path in ("/app2/", "/app3/"):
+        status, body, *_ = kim.ask(programs.url(path), fields=forged)
+        expect(f"the session serves {path} and forged fields are gone",
+               status == 200 and "root" not in body, body)
+    eve = Browser()
+    status, body, *_ = eve.sign_in(programs.url("/app1/"), "eve")
+    expect("a user without the group is refused", status == 403, status, body[:300])
+    ended = kim.ask(programs.url("/.lighty/oidc/corp/logout"))
+    expect("signing out leads to the provider", "/session/end" in ended[3], ended[3])
+    status, *_ = kim.ask(programs.url("/app1/"), fields=SCRIPT)
+    expect("and there is no session here any more", status == 401, status)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-// An OpenID provider on 127.0.0.1: node issuer.mjs PORT REDIRECT_URI AFTER_LOGOUT_URI
-// Every name can sign in; the claims of "kim" fill several cookies. Needs npm's oidc-provider.
+// An OpenID provider on 127.0.0.1: node issuer.mjs PORT REDIRECT_URI AFTER_LOGOUT_URI GROUPS
+// Every name can sign in; "kim" is in many groups. Needs npm's oidc-provider.
 import { randomBytes } from 'node:crypto';
 import { Provider } from 'oidc-provider';
 
-const [port, redirect, afterLogout] = process.argv.slice(2);
-const many = Array.from({ length: 100 }, (_, n) => `group-${n}-${randomBytes(24).toString('hex')}`);
+const [port, redirect, afterLogout, groups] = process.argv.slice(2);
+const many = Array.from({ length: Number(groups) }, (_, n) => `group-${n}-${randomBytes(24).toString('hex')}`);
 const claims = (id) => ({
   sub: id,
   email: `${id}@example.org`,

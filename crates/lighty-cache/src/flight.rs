@@ -255,6 +255,10 @@ impl Passenger {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Boarding> {
         let mut state = self.flight.state();
         let news = match (&state.stage, &state.head) {
+            // The store does not have the body.
+            (FlightStage::Landed(_), Some(head)) if state.is_windowed => {
+                Boarding::Streaming(Arc::clone(head))
+            }
             (FlightStage::Landed(object), _) => Boarding::Landed(Arc::clone(object)),
             (FlightStage::Streaming, Some(head)) => Boarding::Streaming(Arc::clone(head)),
             (FlightStage::Unshared, _) => Boarding::Unshared,
@@ -297,6 +301,10 @@ impl Passenger {
                 Poll::Pending
             }
         }
+    }
+
+    pub(crate) fn is_on(&self, flight: &Arc<Flight>) -> bool {
+        Arc::ptr_eq(&self.flight, flight)
     }
 
     /// True for one passenger in each interval: it has waited so long that it asks the backend

@@ -54,6 +54,8 @@ pub struct StoreCounters {
     pub misses: AtomicU64,
     /// Flights under way.
     pub flights: AtomicU64,
+    /// Bytes of the bodies that flights have brought so far.
+    pub arriving_bytes: AtomicU64,
 }
 
 /// A store of responses.
@@ -93,7 +95,9 @@ impl Held {
 #[derive(Debug, Default)]
 struct Shard {
     resources: HashMap<Key, Resource, foldhash::fast::RandomState>,
-    marks: usize,
+    /// Hashes of keys and of whether requests have credentials, with the millisecond of the
+    /// monotonic clock up to which their responses are not shared.
+    marks: HashMap<u64, u64, foldhash::fast::RandomState>,
 }
 
 /// All that is known of a key.
@@ -104,8 +108,6 @@ struct Resource {
     /// The newest last.
     variants: Vec<Arc<Object>>,
     flights: Vec<KnownFlight>,
-    /// Until then, responses are not shared; milliseconds of the monotonic clock.
-    passes_until_ms: u64,
 }
 
 /// A flight of a resource.
@@ -114,6 +116,8 @@ struct KnownFlight {
     /// Values of the selecting fields, if their names were known when it began.
     selecting: Option<Box<[u8]>>,
     flight: Arc<Flight>,
+    /// Moment at which its request was sent.
+    sent_at: u64,
 }
 
 /// A place in a flight.
@@ -136,6 +140,8 @@ pub struct Pilot {
     key: Key,
     flight: Arc<Flight>,
     sent_at: u64,
+    /// Bytes of the body so far.
+    pushed: u64,
 }
 
 impl ResponseStore {
@@ -200,9 +206,16 @@ impl ResponseStore {
     }
 
     /// Joins the flight for a request, or begins one.
-    pub fn join(self: &Arc<Self>, key: &Key, request: &Fields, now_ms: u64) -> Joined {
+    pub fn join(
+        self: &Arc<Self>,
+        key: &Key,
+        request: &Fields,
+        has_credentials: bool,
+        now_ms: u64,
+    ) -> Joined {
         let mut shard = unpoisoned(self.shard(key));
-        let is_marked = shard.is_marked(key, now_ms);
+        let mark = self.hasher.hash_one((key, has_credentials));
+        let is_marked = shard.marks.get(&mark).is_some_and(|until_ms| *until_ms > now_ms);
         let is_full = self.counters.flights.load(Ordering::Relaxed) >= FLIGHTS_MAX;
         if is_marked || is_full {
             return if is_marked { Joined::Passes } else { Joined::Full };
@@ -212,22 +225,39 @@ impl ResponseStore {
             ([], true) => None,
             (names, _) => Some(selecting_key(names, request).into_boxed_slice()),
         };
-        let fits = |known: &&KnownFlight| match known.flight.head() {
-            Some(head) => *selecting_key(&head.head.names, request) == *head.selecting,
-            None => known.selecting.is_none() || known.selecting == selecting,
+        let fits = |known: &&KnownFlight| {
+            let head = known.flight.head();
+            let tags = head.as_ref().map_or(&[][..], |head| &head.head.tags);
+            // A purge since then is about its response, too.
+            let purged = self.purges.compare(key, tags, known.sent_at);
+            !purged.hard
+                && !purged.soft
+                && match head {
+                    Some(head) => *selecting_key(&head.head.names, request) == *head.selecting,
+                    None => known.selecting.is_none() || known.selecting == selecting,
+                }
         };
         if let Some(known) = resource.flights.iter().find(fits) {
             return known.flight.board().map_or(Joined::Full, Joined::Passenger);
         }
         let flight = Arc::new(Flight::default());
         let Some(passenger) = flight.board() else { return Joined::Full };
-        resource.flights.push(KnownFlight { selecting, flight: Arc::clone(&flight) });
+        let sent_at = self.purges.now();
+        resource.flights.push(KnownFlight { selecting, flight: Arc::clone(&flight), sent_at });
         self.counters.flights.fetch_add(1, Ordering::Relaxed);
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(key));
-        let (store, key, sent_at) = (Arc::clone(self), key.clone(), self.purges.now());
-        Joined::Begins(Pilot { store, key, flight, sent_at }, passenger)
+        let (store, key) = (Arc::clone(self), key.clone());
+        Joined::Begins(Pilot { store, key, flight, sent_at, pushed: 0 }, passenger)
+    }
+
+    /// Lets later requests begin a flight in place of the one of this passenger.
+    pub fn forsake(&self, key: &Key, passenger: &Passenger) {
+        let mut shard = unpoisoned(self.shard(key));
+        if let Some(resource) = shard.resources.get_mut(key) {
+            resource.flights.retain(|known| !passenger.is_on(&known.flight));
+        }
     }
 
     /// Adds a purge rule.
@@ -263,7 +293,10 @@ impl ResponseStore {
         let mut gone = Vec::new();
         {
             let mut shard = unpoisoned(self.shard(&object.key));
-            shard.unmark(&object.key);
+            for has_credentials in [false, true] {
+                let mark = self.hasher.hash_one((&object.key, has_credentials));
+                shard.marks.remove(&mark);
+            }
             let resource = shard.resources.entry(object.key.clone()).or_default();
             let has_other_names = resource.names != *names;
             resource.names.clone_from(names);
@@ -330,28 +363,6 @@ impl ResponseStore {
     }
 }
 
-impl Shard {
-    /// True if responses of a key are not shared now. A mark that is over is removed.
-    fn is_marked(&mut self, key: &Key, now_ms: u64) -> bool {
-        let Some(resource) = self.resources.get(key) else { return false };
-        let is_over = resource.passes_until_ms <= now_ms;
-        if is_over {
-            self.unmark(key);
-        }
-        !is_over
-    }
-
-    fn unmark(&mut self, key: &Key) {
-        let Some(resource) = self.resources.get_mut(key) else { return };
-        if std::mem::take(&mut resource.passes_until_ms) > 0 {
-            self.marks -= 1;
-        }
-        if resource.is_empty() {
-            self.resources.remove(key);
-        }
-    }
-}
-
 impl Resource {
     /// The variant for a request.
     fn select(&self, request: &Fields) -> Option<Arc<Object>> {
@@ -364,7 +375,7 @@ impl Resource {
     }
 
     fn is_empty(&self) -> bool {
-        self.variants.is_empty() && self.flights.is_empty() && self.passes_until_ms == 0
+        self.variants.is_empty() && self.flights.is_empty()
     }
 }
 
@@ -374,11 +385,17 @@ impl Pilot {
         self.flight.depart(Arc::new(head));
     }
 
-    /// Adds a piece of the body. Returns false once the body is too large to be stored: it goes on
-    /// to its readers, and later requests begin a flight of their own.
-    pub fn push(&self, piece: Bytes, pushed: u64) -> bool {
-        let most = unpoisoned(&self.store.limits).object_bytes;
-        let is_storable = pushed + piece.len() as u64 <= most;
+    /// Adds a piece of the body. Returns false once the body is too large to be stored, or bodies
+    /// that arrive take too much of the memory: it goes on to its readers, and later requests begin
+    /// a flight of their own.
+    pub fn push(&mut self, piece: Bytes) -> bool {
+        let limits = *unpoisoned(&self.store.limits);
+        let bytes = piece.len() as u64;
+        self.pushed += bytes;
+        let arriving = &self.store.counters.arriving_bytes;
+        let all = arriving.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let most = (limits.memory / 2).max(limits.object_bytes);
+        let is_storable = self.pushed <= limits.object_bytes && all <= most;
         if !is_storable {
             self.leave_index();
             self.flight.narrow();
@@ -443,12 +460,19 @@ impl Pilot {
         self.flight.retry();
     }
 
-    /// The response is for one request alone. Until `until_ms`, no request of the key waits for
-    /// another; 0: this time only.
-    pub fn part(self, until_ms: u64) {
-        if until_ms > 0 {
-            self.store.mark(&self.key, until_ms);
+    /// Until then, no request of the key waits for another; milliseconds of the monotonic clock.
+    pub fn mark(&self, until_ms: u64, has_credentials: bool) {
+        let mark = self.store.hasher.hash_one((&self.key, has_credentials));
+        let mut shard = unpoisoned(self.store.shard(&self.key));
+        if shard.marks.len() >= MARKS_MAX {
+            // At worst, requests of these keys wait for one flight each.
+            shard.marks.clear();
         }
+        shard.marks.insert(mark, until_ms);
+    }
+
+    /// The response is for one request alone.
+    pub fn part(self) {
         self.leave_index();
         self.flight.part();
     }
@@ -467,27 +491,9 @@ impl Drop for Pilot {
     fn drop(&mut self) {
         self.leave_index();
         self.flight.fail(0);
+        self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
         unpoisoned(&self.store.held).leave(self.store.purges.url(&self.key));
         self.store.counters.flights.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl ResponseStore {
-    /// Marks a key: its responses are not shared for a time.
-    fn mark(&self, key: &Key, until_ms: u64) {
-        let mut shard = unpoisoned(self.shard(key));
-        if shard.marks >= MARKS_MAX {
-            // All marks of this part go: at worst, requests wait for one flight each.
-            for resource in shard.resources.values_mut() {
-                resource.passes_until_ms = 0;
-            }
-            shard.resources.retain(|_, resource| !resource.is_empty());
-            shard.marks = 0;
-        }
-        let resource = shard.resources.entry(key.clone()).or_default();
-        let is_new = resource.passes_until_ms == 0;
-        resource.passes_until_ms = until_ms;
-        shard.marks += usize::from(is_new);
     }
 }
 

@@ -4,8 +4,8 @@
 //! (the files, reloaded on change) · `password` with `md5_crypt` and `sha_crypt` (hashes) ·
 //! `verified` (cache of verified credentials) · `turns` (queue for hashing) · `outside` (users of
 //! directories) with `slots` · `client_queues` (fair queues of both) · `digest`, `digest_check` and
-//! `nonce` (RFC 7616) · `answer` (users and challenges) · `failures` (bans) · `vouched` (tokens, sign-in).
-//! Reading files and hashing passwords happens off the event loops.
+//! `nonce` (RFC 7616) · `answer` (users and challenges) · `failures` (bans) · `vouched` (tokens,
+//! sign-in). Reading files and hashing passwords happens off the event loops.
 
 mod answer;
 mod argon2_hash;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use lighty_cache::flight::{Boarding, FlightHead, Passenger};
 use lighty_cache::key::Key;
-use lighty_cache::object::Object;
+use lighty_cache::object::{Object, StoredHead};
 use lighty_cache::rules::{self, CacheRequest, FreshnessFlags, RequestUri, Reuse};
 use lighty_cache::store::{Joined, Pilot, ResponseStore};
 use lighty_config::{Config, Directive};
@@ -32,6 +32,7 @@ use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::branch::branch;
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
+use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
 use lighty_io::clock::alarms::Alarm;
 
@@ -190,14 +191,37 @@ fn is_candidate(ex: &Exchange, own: &CacheSettings) -> bool {
         && !ex.body.exists()
         && !request.upgrade
         && request.head_bytes <= own.head_bytes_max
+        && !nominates(ex)
         && !ex.ext::<HasMet>().is_some_and(|met| met.0)
+}
+
+/// True if a backend learns of a user or of a client certificate.
+fn is_identified(ex: &Exchange) -> bool {
+    ex.ext::<VerifiedIdentity>().is_some_and(VerifiedIdentity::is_verified)
+        || !ex.request.remote_user.is_empty()
+        || ex.environment.get(b"SSL_CLIENT_VERIFY") == Some(b"SUCCESS")
+}
+
+/// True if the response may be one user's own, whatever it says.
+fn has_credentials(ex: &Exchange) -> bool {
+    ex.request.fields.contains_any(&[Known::Cookie, Known::Authorization]) || is_identified(ex)
+}
+
+/// True if `Connection` names a field of the request: the backend does not get it.
+fn nominates(ex: &Exchange) -> bool {
+    let names = ex.request.fields.get_all(Known::Connection).flat_map(list_items);
+    names.into_iter().any(|name| {
+        !name.eq_ignore_ascii_case(b"close")
+            && !name.eq_ignore_ascii_case(b"keep-alive")
+            && ex.request.fields.get_named(name).is_some()
+    })
 }
 
 fn request_facts(ex: &Exchange) -> CacheRequest<'_> {
     CacheRequest {
         method: ex.request.method,
         fields: &ex.request.fields,
-        is_identified: ex.ext::<VerifiedIdentity>().is_some_and(VerifiedIdentity::is_verified),
+        is_identified: is_identified(ex),
         has_body: false,
         has_query: ex.request.path_end < ex.request.target.len(),
     }
@@ -253,7 +277,9 @@ async fn attend(
             return Step::Next;
         }
         let now_ms = ex.machine.clock.mono_ms();
-        let (passenger, handover) = match query.store.join(&query.key, &ex.request.fields, now_ms) {
+        let has_credentials = has_credentials(ex);
+        let joined = query.store.join(&query.key, &ex.request.fields, has_credentials, now_ms);
+        let (passenger, handover) = match joined {
             Joined::Passes => {
                 conclude(ex, own, CacheWord::Pass, None);
                 return Step::Next;
@@ -274,7 +300,7 @@ async fn attend(
             (Some(_), None) => CacheWord::Miss,
             (Some(_), Some(_)) => CacheWord::Expired,
         };
-        match wait(ex, own, passenger, handover, stale.as_ref(), word).await {
+        match wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await {
             Waited::Done(step) => return step,
             Waited::Again => found = query.store.find(&query.key, &ex.request.fields),
         }
@@ -305,6 +331,7 @@ fn begin(
         phase: query.phase,
         settings: own.clone(),
         stale,
+        has_credentials: has_credentials(ex),
         handover,
     };
     tokio::task::spawn_local(fill.run());
@@ -313,7 +340,9 @@ fn begin(
 /// Fetches a response anew that is served stale meanwhile.
 fn refresh(ex: &Exchange, own: &CacheSettings, query: &StoreQuery, object: &Arc<Object>) {
     let now_ms = ex.machine.clock.mono_ms();
-    if let Joined::Begins(pilot, _) = query.store.join(&query.key, &ex.request.fields, now_ms) {
+    let has_credentials = has_credentials(ex);
+    let joined = query.store.join(&query.key, &ex.request.fields, has_credentials, now_ms);
+    if let Joined::Begins(pilot, _) = joined {
         begin(ex, own, query, pilot, Some(Arc::clone(object)), None);
     }
 }
@@ -329,6 +358,7 @@ enum Waited {
 async fn wait(
     ex: &mut Exchange,
     own: &CacheSettings,
+    query: &StoreQuery,
     mut passenger: Passenger,
     handover: Option<Handover>,
     stale: Option<&Arc<Object>>,
@@ -350,18 +380,15 @@ async fn wait(
         }
         // The backend is slow: one request after the other asks it too.
         if handover.is_none() && passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
-            conclude(ex, own, CacheWord::Pass, None);
-            return Waited::Done(Step::Next);
+            query.store.forsake(&query.key, &passenger);
+            return Waited::Again;
         }
     };
     match news {
         Boarding::Landed(object) => {
             let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
-            // `no-cache`: each request has it validated.
-            let is_own = handover.is_some();
-            let needs_validation =
-                object.head.freshness.flags.contains(FreshnessFlags::NO_CACHE) && !is_own;
-            if needs_validation || !object.fits(&ex.request.fields) {
+            let is_shared = is_same || is_shared(ex, &object.head);
+            if handover.is_none() && !is_shared || !object.fits(&ex.request.fields) {
                 return Waited::Again;
             }
             answer(ex, own, &object.head, StoredBody::Whole(&object.content));
@@ -400,9 +427,9 @@ fn board(
     is_own: bool,
     word: CacheWord,
 ) -> Waited {
-    let is_valid = !head.head.freshness.flags.contains(FreshnessFlags::NO_CACHE);
+    let is_shared = is_shared(ex, &head.head);
     let fits = *rules::selecting_key(&head.head.names, &ex.request.fields) == *head.selecting;
-    if !(is_own || is_valid && fits) {
+    if !(is_own || is_shared && fits) {
         return Waited::Again;
     }
     let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
@@ -411,10 +438,23 @@ fn board(
     Waited::Done(Step::Answered)
 }
 
+/// True if a response serves requests that have waited for it. One that is stale on arrival serves
+/// requests without credentials; each request has a response with `no-cache` validated.
+fn is_shared(ex: &Exchange, head: &StoredHead) -> bool {
+    let (freshness, now_s) = (&head.freshness, ex.machine.clock.unix_s());
+    let is_anonymous =
+        !has_credentials(ex) && !freshness.flags.contains(FreshnessFlags::AUTHORIZED);
+    freshness.is_fresh(now_s) || is_anonymous && !freshness.flags.contains(FreshnessFlags::NO_CACHE)
+}
+
 /// The response is for this request alone.
 fn take_over(ex: &mut Exchange, own: &CacheSettings, unshared: Unshared) {
     let Unshared { mut part, reason } = unshared;
+    let mut fields = std::mem::take(&mut part.response.fields);
+    let before = std::mem::take(&mut ex.response.fields);
     std::mem::swap(&mut ex.response, &mut part.response);
+    ex.response.fields = before;
+    ex.response.take_fields(&mut fields);
     ex.state.fault = part.state.fault;
     ex.state.handler = part.state.handler;
     outcome::conclude_unshared(ex, own, reason);

@@ -216,6 +216,10 @@ impl Module for ProxyCore {
             return None;
         }
         let route = taking(routes, ex, when).next()?;
+        // The access rules of a script with path info are looked at on the way to its backend.
+        if script_end(ex, route, when).is_some() {
+            return None;
+        }
         let mut known = self.destinations.borrow_mut();
         if let Some((_, text)) = known.iter().find(|(one, _)| Arc::ptr_eq(one, route)) {
             return Some(Arc::clone(text));

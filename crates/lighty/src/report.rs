@@ -88,6 +88,7 @@ fn features() -> Vec<(&'static str, bool)> {
     all.push(("luajit", cfg!(feature = "luajit")));
     all.push(("lua54", cfg!(feature = "lua54")));
     all.sort_unstable();
+    all.dedup();
     all
 }
 
@@ -137,8 +138,8 @@ mod tests {
         let all = features();
         let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
         let wanted = [
-            "acme", "brotli", "bzip2", "dns", "lua54", "luajit", "tools", "tracing", "webdav",
-            "zstd",
+            "acme", "brotli", "bzip2", "dns", "identity", "lua54", "luajit", "tools", "tracing",
+            "vhostdb", "webdav", "zstd",
         ];
         assert_eq!(names, wanted);
         assert!(all.contains(&("acme", cfg!(feature = "acme"))));

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::phase::{ModuleSet, Phase};
-use super::{Pass, run_among, send_named};
-use crate::Fault;
+use super::{Pass, named_file, run_among, send_named};
 use crate::exchange::Exchange;
 use crate::module::{Acts, Among};
 
@@ -62,17 +61,19 @@ pub fn destination(phase: Phase, ex: &Exchange) -> Option<Arc<str>> {
     modules.first(willing)?.1.destination(phase, ex)
 }
 
-/// Calls the modules behind the one that has branched in a phase until one responds. If none does,
-/// the request fails.
-pub async fn respond_behind(phase: Phase, ex: &mut Exchange) {
+/// Calls the modules behind the one that has branched in a phase until one responds. Returns false
+/// if none does, or if one names another local URL in place of a response.
+pub async fn respond_behind(phase: Phase, ex: &mut Exchange) -> bool {
     let among = Among::only(behind(ex));
     match run_among(among, phase, ex).await {
         Some(named @ (Pass::SendFile(_) | Pass::SendParts(_))) => {
             let _ = Box::pin(send_named(ex, named)).await;
         }
         Some(Pass::Answered) => {}
-        Some(Pass::Restart) | None => ex.fail(Fault::Internal),
+        Some(Pass::Restart) | None => return false,
     }
+    named_file::join_carried(ex);
+    true
 }
 
 /// The modules behind the running one.

@@ -41,6 +41,7 @@ pub(super) fn answer(
             ex.response.fields.append(&not_modified_fields(&head.fields));
         }
         ClientOutcome::Respond { ranges } => {
+            ex.response.yield_to(&head.fields);
             ex.response.fields.append(&head.fields);
             give_body(ex, body, ranges, method);
         }

@@ -16,7 +16,6 @@ use lighty_cache::rules::{
 use lighty_cache::store::{Pilot, ResponseStore};
 use lighty_core::Exchange;
 use lighty_core::exchange::body::{Body, BodyChunk};
-use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::pipeline::branch::{branch, respond_behind};
 use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
@@ -46,6 +45,8 @@ pub(super) struct Fill {
     pub(super) settings: CacheSettings,
     /// The stored response that is validated, or served if the backend fails.
     pub(super) stale: Option<Arc<Object>>,
+    /// The request has a cookie, or credentials.
+    pub(super) has_credentials: bool,
     /// `None` if no client waits for it.
     pub(super) handover: Option<Handover>,
 }
@@ -100,8 +101,7 @@ impl Fill {
     async fn fetch(&mut self) -> Option<Fetched> {
         let kept: Vec<Box<[u8]>> = self.settings.key.fields.clone();
         let fields = self.part.request.fields.clone();
-        let is_identified =
-            self.part.ext::<VerifiedIdentity>().is_some_and(VerifiedIdentity::is_verified);
+        let is_identified = super::is_identified(&self.part);
         self.part.request.fields = rules::fill_fields(&fields, &kept);
         if let Some(stale) = &self.stale
             && let Some(validators) = rules::validation_fields(&stale.head.fields)
@@ -110,19 +110,27 @@ impl Fill {
         }
         let sent_s = self.part.machine.clock.unix_s();
         let is_awaited = self.handover.is_some();
+        let machine = Rc::clone(&self.part.machine);
         let taken_by = self.part.state.taken_by;
         for attempt in 0..2 {
             {
                 let (phase, pilot) = (self.phase, &self.pilot);
                 let mut answer = std::pin::pin!(respond_behind(phase, &mut self.part));
-                let is_done = poll_fn(|cx| {
-                    if answer.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(true);
+                let end = poll_fn(|cx| {
+                    if let Poll::Ready(responds) = answer.as_mut().poll(cx) {
+                        return Poll::Ready(Some(responds));
                     }
-                    if is_awaited { pilot.poll_empty(cx).map(|()| false) } else { Poll::Pending }
+                    if is_awaited { pilot.poll_empty(cx).map(|()| None) } else { Poll::Pending }
                 });
-                if !is_done.await {
-                    return None;
+                match end.await {
+                    Some(true) => {}
+                    Some(false) => {
+                        // Another local URL in place of a response: requests go there one by one.
+                        let now_ms = machine.clock.mono_ms();
+                        self.pilot.mark(now_ms + self.settings.pass_ms, self.has_credentials);
+                        return None;
+                    }
+                    None => return None,
                 }
             }
             // Requests behind the first one have had no try of their own.
@@ -134,6 +142,8 @@ impl Fill {
             self.part.state.taken_by = taken_by;
         }
         let received_s = self.part.machine.clock.unix_s();
+        // A script's own access rules may have named a user meanwhile.
+        let is_identified = is_identified || super::is_identified(&self.part);
         Some(Fetched { fields, is_identified, times: Exchanged { sent_s, received_s } })
     }
 
@@ -156,15 +166,22 @@ impl Fill {
         let now_ms = self.part.machine.clock.mono_ms();
         let is_failed = self.part.state.fault.is_some();
         let status = self.part.response.status;
-        let is_of_key = reason.is_some_and(|reason| reason.scope() == StorabilityScope::Key);
+        // An error says nothing about the next response.
+        let is_error = status.code() >= 400;
+        let is_marked = reason.is_some_and(|reason| match reason {
+            Unstorable::Cookie | Unstorable::Authorized => true,
+            _ => reason.scope() == StorabilityScope::Key && !is_error,
+        });
         if let Some(handover) = &self.handover {
             *handover.borrow_mut() = Some(Unshared { part: self.part, reason });
         }
-        match is_failed {
-            true => self.pilot.fail(status.code()),
-            false if is_of_key => self.pilot.part(now_ms + self.settings.pass_ms),
-            false => self.pilot.part(0),
+        if is_failed {
+            return self.pilot.fail(status.code());
         }
+        if is_marked {
+            self.pilot.mark(now_ms + self.settings.pass_ms, self.has_credentials);
+        }
+        self.pilot.part();
     }
 
     /// The stored response is still valid: stores it with new fields.
@@ -237,9 +254,9 @@ impl Fill {
         else {
             return;
         };
-        let mut pushed = 0;
+        let (mut pushed, mut is_storable) = (0, true);
         loop {
-            let goes_on = self.goes_on(pushed, length);
+            let goes_on = is_storable && self.goes_on(pushed, length);
             let pilot = &self.pilot;
             let next = poll_fn(|cx| {
                 if !goes_on && pilot.poll_empty(cx).is_ready() {
@@ -253,7 +270,7 @@ impl Fill {
                 Some(Ok(chunk)) => {
                     let Some(piece) = bytes_of(chunk) else { return };
                     let piece_bytes = piece.len() as u64;
-                    self.pilot.push(piece, pushed);
+                    is_storable &= self.pilot.push(piece);
                     pushed += piece_bytes;
                 }
                 // The flight fails, and with it the responses of its passengers.

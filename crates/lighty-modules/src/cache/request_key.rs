@@ -30,11 +30,22 @@ pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Ke
         // A backend may get the target as it was sent.
         key = key.part(&request.target_raw);
     }
+    // Backends differ in which of several lines they read, so all count, and their number.
     for name in &spec.fields {
-        key = key.part(&request.fields.joined(name));
+        let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
+        let lines: Vec<&[u8]> = request
+            .fields
+            .iter()
+            .filter(|(known, _)| is_it(known))
+            .map(|(_, value)| value)
+            .collect();
+        key =
+            lines.iter().fold(key.part(&[lines.len().min(255) as u8]), |key, line| key.part(line));
     }
     for name in &spec.cookies {
-        key = key.part(cookie(ex, name).unwrap_or_default());
+        let values = cookies(ex, name);
+        key =
+            values.iter().fold(key.part(&[values.len().min(255) as u8]), |key, one| key.part(one));
     }
     if spec.user {
         key = key.part(&request.remote_user);
@@ -58,9 +69,9 @@ pub(super) fn target<'a>(own: &CacheSettings, ex: &'a Exchange) -> Cow<'a, [u8]>
     Cow::Owned(target)
 }
 
-/// The value of the first cookie with a name.
-fn cookie<'a>(ex: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
+/// The values of all cookies with a name.
+fn cookies<'a>(ex: &'a Exchange, name: &[u8]) -> Vec<&'a [u8]> {
     let lines = ex.request.fields.get_all(Known::Cookie);
-    let mut pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
+    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
+    pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"=")).collect()
 }

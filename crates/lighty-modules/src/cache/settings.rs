@@ -91,12 +91,12 @@ pub(super) struct KeySpec {
 
 /// The parameters of a query that are part of the key. The backend gets no others.
 fn parse_query(value: &Value, _: &CompileCtx) -> Result<QueryRule, Reject> {
-    match value.as_str() {
-        Some("all") => return Ok(QueryRule::All),
-        Some("none") => return Ok(QueryRule::None),
+    let names = parse_strings(value)?;
+    match &*names {
+        [only] if &**only == "all" => return Ok(QueryRule::All),
+        [only] if &**only == "none" => return Ok(QueryRule::None),
         _ => {}
     }
-    let names = parse_strings(value)?;
     QueryRule::from_names(names.iter().map(|name| &**name)).map_err(|fault| {
         Reject::new(fault.to_string())
             .help("write \"all\", \"none\", ( \"page\", \"q\" ) or ( \"!utm_*\" )")
@@ -149,6 +149,7 @@ fn stores() -> Vec<Directive<Settings>> {
         )
         .example("cache.stores = ( \"pages\" => ( \"memory\" => \"256M\" ) )"),
         row(Directive::string("cache.store", |s, v| own(s).store = v))
+            .needs(NeedKind::Nothing)
             .default("")
             .doc(
                 "Store for the responses of backends and CGI programs to these requests; `\"\"`: \
@@ -174,7 +175,10 @@ fn lifetimes() -> Vec<Directive<Settings>> {
         .example("cache.valid = ( \"200\" => \"10min\", \"404\" => 30 )"),
         row(Directive::bool("cache.override", |s, on| policy(s).overrides = on))
             .default("disable")
-            .doc("Ignores lifetimes of responses for which `cache.valid` has one.")
+            .doc(
+            "Ignores Cache-Control and Expires of responses for which `cache.valid` has a lifetime, \
+             also `private` and `no-store`.",
+        )
             .example("cache.override = \"enable\""),
         row(Directive::int("cache.heuristic", 0..=100, |s, v| {
             policy(s).heuristic_percent = u8::try_from(v).unwrap_or(10);
@@ -188,13 +192,13 @@ fn lifetimes() -> Vec<Directive<Settings>> {
         row(Directive::parsed("cache.heuristic-max", Kind::String, seconds, |s, v| {
             policy(s).heuristic_max_s = *v;
         }))
-        .default("\"24h\"")
+        .default("24h")
         .doc("Limit of the lifetime by `cache.heuristic`.")
         .example("cache.heuristic-max = \"1h\""),
         row(Directive::parsed("cache.max-age", Kind::String, seconds, |s, v| {
             policy(s).max_age_s = *v;
         }))
-        .default("\"8760h\"")
+        .default("8760h")
         .doc("Limit of every lifetime.")
         .example("cache.max-age = \"168h\""),
         row(Directive::parsed("cache.stale-while-revalidate", Kind::String, seconds, |s, v| {
@@ -273,7 +277,7 @@ fn keys() -> Vec<Directive<Settings>> {
         row(Directive::parsed("cache.key-query", Kind::List, parse_query, |s, v| {
             own(s).query = v.clone();
         }))
-        .default("\"all\"")
+        .default("( \"all\" )")
         .doc(
             "Parameters of the query that are part of the key: `\"all\"`, `\"none\"`, names, or \
              names to leave out (`\"!utm_*\"`). The backend gets no others when it fills the store.",
@@ -291,7 +295,7 @@ fn keys() -> Vec<Directive<Settings>> {
             |value, _| parse_size(value, &(256..=1 << 20)),
             |s, v| own(s).head_bytes_max = *v,
         ))
-        .default("\"8K\"")
+        .default("8K")
         .doc("Requests with a larger head go past the cache.")
         .example("cache.max-request-head = \"4K\""),
     ]
@@ -305,10 +309,10 @@ fn flights() -> Vec<Directive<Settings>> {
             |value, _| parse_period(value, 1_000),
             |s, v| own(s).lock_ms = *v,
         ))
-        .default("\"5s\"")
+        .default("5s")
         .doc(
             "Requests for a response that is being fetched wait for it. After this time without a \
-             head, one of them asks the backend itself, then one more each time it passes again.",
+             head, one of them asks the backend anew, and later requests wait for that answer.",
         )
         .example("cache.lock-timeout = \"2s\""),
         row(Directive::parsed(
@@ -317,7 +321,7 @@ fn flights() -> Vec<Directive<Settings>> {
             |value, _| parse_period(value, 0),
             |s, v| own(s).pass_ms = *v,
         ))
-        .default("\"2min\"")
+        .default("2min")
         .doc(
             "Time for which requests of a URL do not wait for each other after a response that is \
              not stored.",

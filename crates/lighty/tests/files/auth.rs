@@ -231,7 +231,7 @@ fn impossible_settings_are_reported() {
     for (line, message) in [
         ("auth.backend = \"gssapi\"", "not available yet"),
         ("auth.require = ( \"/\" => ( \"method\" => \"basic\" ) )", "needs \"realm\""),
-        ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "basic|digest"),
+        ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "\"basic\", \"digest\""),
     ] {
         let (code, _, printed) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert!(code != 0 && printed.contains(message), "{line}: {printed}");

@@ -121,7 +121,10 @@ fn malformed_departure_costs_no_other_state() {
     let far_s = 9_999_999_999_u64;
     let departure = json!({ "departure": {
         "counts": { "board": { "requests": 5, "figures": [["server.requests", 5]] } },
-        "bans": [["192.0.2.9", far_s], ["192.0.2.8", 1]],
+        "bans": [
+            ["192.0.2.9", { "until_s": far_s, "cause": "logins", "extent": "requests" }],
+            ["192.0.2.8", { "until_s": 1, "cause": "operator", "extent": "connections" }],
+        ],
         "rates": "all",
         "log_level": { "level": "loud", "until_s": far_s },
         "log_levels": [

@@ -118,3 +118,103 @@ fn errors_that_clients_cause_are_not_stored() {
         assert_eq!(backend.requests().len(), 2, "{status}");
     }
 }
+
+#[test]
+fn script_with_path_info_keeps_its_access_rules() {
+    let backend = counting("Cache-Control: public, max-age=600\r\n");
+    let server = lighty!()
+        .config(&format!(
+            "cache.stores = ( \"pages\" => ( \"memory\" => \"4M\" ) )\ncache.store = \"pages\"\n\
+             proxy.server = ( \".php\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {}, \
+             \"check-local\" => \"disable\" ) ) )\n\
+             $HTTP[\"url\"] == \"/a.php\" {{ $HTTP[\"user-agent\"] != \"friend\" {{ \
+             url.access-deny = ( \"\" ) }} }}",
+            backend.address().port()
+        ))
+        .start();
+    assert_eq!(server.get_with("/a.php/x", "User-Agent: friend\r\n").status, 200);
+    assert_eq!(server.get("/a.php/x").status, 403);
+}
+
+#[test]
+fn requests_with_credentials_do_not_share_a_response_that_is_stale_on_arrival() {
+    for (fields, lines) in [
+        ("Cache-Control: max-age=0, must-revalidate\r\n", "Authorization: Basic YTp"),
+        ("Cache-Control: s-maxage=0\r\n", "Authorization: Basic YTp"),
+        ("Cache-Control: public, max-age=0\r\n", "Cookie: user="),
+    ] {
+        let backend = Backend::after_request(move |peer| {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            peer.send(answer("200 OK", fields, &format!("answer {}", peer.number())));
+        });
+        let server = caching(&backend, "");
+        let mut clients: Vec<_> = ["A", "B", "C"]
+            .map(|user| {
+                let mut client = server.connect();
+                client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{lines}{user}\r\n\r\n"));
+                client
+            })
+            .into();
+        let mut texts: Vec<String> =
+            clients.iter_mut().map(|client| client.response().text().to_owned()).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), 3, "{fields} {texts:?}");
+    }
+}
+
+#[test]
+fn file_that_a_backend_names_has_the_backends_fields() {
+    let root = lighty!().file("files/secret", "secret");
+    let path = root.root("files/secret");
+    let name = path.display().to_string();
+    let backend = Backend::replying(move |_| {
+        let fields = format!(
+            "X-Sendfile: {name}\r\nCache-Control: private, no-store\r\nSet-Cookie: sid=a\r\n"
+        );
+        answer("200 OK", &fields, "")
+    });
+    let server = with_store(root, &backend, "proxy-core.allow-x-sendfile = \"enable\"").start();
+    for _ in 0..2 {
+        let page = server.get("/");
+        assert_eq!((page.status, page.text()), (200, "secret"));
+        assert_eq!(page.field("Set-Cookie"), Some("sid=a"));
+    }
+    assert_eq!(backend.requests().len(), 2);
+}
+
+#[test]
+fn field_that_connection_names_poisons_nothing() {
+    let backend = Backend::replying(|seen| {
+        let text = seen.field("X-Device").unwrap_or("default").to_owned();
+        answer("200 OK", "Cache-Control: max-age=600\r\nVary: X-Device\r\n", &text)
+    });
+    let server = caching(&backend, "");
+    let trick = "X-Device: mobile\r\nConnection: close, X-Device\r\n";
+    assert_eq!(server.get_with("/", trick).text(), "default");
+    assert_eq!(server.get_with("/", "X-Device: mobile\r\n").text(), "mobile");
+}
+
+#[test]
+fn repeated_parts_of_the_key_are_another_key() {
+    let backend = counting(FRESH);
+    let server = caching(&backend, "cache.key = ( \"cookie:lang\", \"header:X-Device\" )");
+    let ask = |lines: &str| server.get_with("/", lines).text().to_owned();
+    let one = ask("Cookie: lang=en; lang=evil\r\n");
+    assert_ne!(one, ask("Cookie: lang=en\r\n"));
+    assert_ne!(ask("X-Device: a\r\nX-Device: b\r\n"), ask("X-Device: a, b\r\n"));
+}
+
+#[test]
+fn error_of_one_request_leaves_the_store_in_use() {
+    let backend = Backend::replying(|seen| match seen.field("X-Bad") {
+        Some(_) => answer("400 Bad Request", "", "bad"),
+        None => answer("200 OK", FRESH, "page"),
+    });
+    let server = caching(&backend, "");
+    assert_eq!(server.get_with("/", "X-Bad: yes\r\n").status, 400);
+    for _ in 0..3 {
+        assert_eq!(server.get("/").text(), "page");
+    }
+    assert_eq!(backend.requests().len(), 2);
+}

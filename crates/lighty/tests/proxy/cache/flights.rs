@@ -153,3 +153,48 @@ fn broken_body_is_not_stored() {
     }
     assert_eq!(backend.requests().len(), 2);
 }
+
+#[test]
+fn request_behind_a_change_does_not_join_an_older_fetch() {
+    let (backend, gate) = gated(FRESH);
+    let server = caching(&backend, "");
+    let mut first = ask(&server, 1, "/").pop().expect("one");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(server.get("/").text(), "answer 3");
+    gate.wait();
+    assert_eq!(first.response().text(), "answer 1");
+    assert_eq!(server.get("/").text(), "answer 3", "the older one is not stored");
+}
+
+#[test]
+fn body_too_large_to_be_stored_is_whole_even_if_it_arrives_at_once() {
+    let body = "x".repeat(70_000);
+    let backend = Backend::replying(move |_| {
+        let head = format!("HTTP/1.1 200 OK\r\n{FRESH}Transfer-Encoding: chunked\r\n\r\n");
+        format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into_bytes()
+    });
+    let more = "cache.stores := ( \"pages\" => ( \"max-object-size\" => \"1K\" ) )";
+    let server = caching(&backend, more);
+    for _ in 0..4 {
+        assert_eq!(server.get("/").text().len(), 70_000);
+    }
+}
+
+#[test]
+fn fetch_of_an_endless_body_ends_with_its_last_client() {
+    let backend = Backend::after_request(|peer| {
+        peer.send(format!("HTTP/1.1 200 OK\r\n{FRESH}Transfer-Encoding: chunked\r\n\r\n"));
+        let piece = "x".repeat(10_000);
+        while peer.send(format!("2710\r\n{piece}\r\n")) && !peer.is_stopping() {}
+    });
+    let more = "cache.stores := ( \"pages\" => ( \"max-object-size\" => \"100K\" ) )";
+    let server = caching(&backend, more);
+    let mut client = ask(&server, 1, "/").pop().expect("one");
+    assert_eq!(client.response_head().status, 200);
+    assert!(client.read_exact(200_000).is_ok());
+    client.reset();
+    assert!(wait_until(SOON, || backend.open() == 0), "{}", backend.open());
+}

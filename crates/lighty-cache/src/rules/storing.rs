@@ -199,10 +199,15 @@ pub(super) fn judge(
         .with_if(directives.is_immutable, FreshnessFlags::IMMUTABLE)
         .with_if(has_validator(response), FreshnessFlags::HAS_VALIDATOR)
         .with_if(request.is_authorized(), FreshnessFlags::AUTHORIZED);
+    let initial_age_s = initial_age_s(response, age_s, times);
+    let lifetime_s = lifetime.seconds.min(policy.max_age_s);
+    // An operator's time begins with the receipt, whatever the clock of the backend says.
+    let is_configured = flags.contains(FreshnessFlags::CONFIGURED);
+    let begun_s = if is_configured { initial_age_s } else { 0 };
     Ok(Freshness {
         received_s: times.received_s,
-        initial_age_s: initial_age_s(response, age_s, times),
-        lifetime_s: lifetime.seconds.min(policy.max_age_s),
+        initial_age_s,
+        lifetime_s: lifetime_s.saturating_add(begun_s).min(1 << 31),
         stale_while_revalidate_s: limit(
             directives.stale_while_revalidate_s,
             policy.stale_while_revalidate_s,

@@ -168,7 +168,9 @@ proptest! {
         };
         prop_assert!(stored.age_s(early_s) <= stored.age_s(late_s));
         prop_assert!(stored.ttl_s(early_s) >= stored.ttl_s(late_s));
-        prop_assert!(stored.lifetime_s <= policy.max_age_s);
+        let is_configured = stored.flags.contains(crate::rules::FreshnessFlags::CONFIGURED);
+        let begun_s = if is_configured { stored.initial_age_s } else { 0 };
+        prop_assert!(stored.lifetime_s <= policy.max_age_s.saturating_add(begun_s));
         // No response becomes usable again by waiting.
         let is_used = |now_s| {
             matches!(reuse(&stored, &request, &policy, now_s), Reuse::Fresh | Reuse::Stale { .. })

@@ -10,9 +10,7 @@ calls are counted as in hot.py.
 """
 import copy
 import sys
-import urllib.request
 
-import hot
 import proxy
 import rig
 import servers
@@ -22,25 +20,7 @@ PATH = "/index.html"
 
 def main():
     ap = rig.arguments(__doc__, "lighty,nginx")
-    ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--secs", type=int, default=2, help="length of a round")
-    ap.add_argument("--conns", type=int, default=64)
-    ap.add_argument("--no-strace", action="store_true", help="do not count system calls")
-    args = ap.parse_args()
-    rig.raise_descriptors()
-    with proxy.backend(args) as behind:
-        running = start(args, behind.port)
-        try:
-            check(running)
-            rows = hot.cpu(running, PATH, args)
-            if not args.no_strace:
-                for name, server in running.items():
-                    rows[name]["calls"] = hot.calls_per_request(server, PATH, args.out)
-        finally:
-            for server in running.values():
-                server.stop()
-    hot.show("44 B from the cache", rows)
-    rig.save(args, "cached", {"servers": rows}, servers.versions(args, args.servers.split(",")))
+    proxy.beside_backend(ap, "cached", "44 B from the cache", start)
 
 
 def start(args, port):
@@ -51,15 +31,6 @@ def start(args, port):
     tuning = servers.Tuning(idle_s=300, cache_files=True)
     static = servers.start_all(apart, servers.chosen(apart, tuning))
     return running | {f"{name} static": server for name, server in static.items()}
-
-
-def check(running):
-    """Asks each twice: the second answer is from the cache."""
-    for name, server in running.items():
-        for _ in range(2):
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{PATH}", timeout=5) as answer:
-                if len(answer.read()) != len(rig.SMALL):
-                    raise rig.RigError(f"{name} does not answer with the file")
 
 
 def caching(port, out):

@@ -14,9 +14,7 @@ are interleaved.  System calls are counted as in hot.py.
 """
 import copy
 import sys
-import urllib.request
 
-import hot
 import proxy
 import rig
 import servers
@@ -26,32 +24,7 @@ PATH = "/index.html"
 
 def main():
     ap = rig.arguments(__doc__, "lighty,nginx,caddy")
-    ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--secs", type=int, default=2, help="length of a round")
-    ap.add_argument("--conns", type=int, default=64)
-    ap.add_argument("--no-strace", action="store_true", help="do not count system calls")
-    args = ap.parse_args()
-    rig.raise_descriptors()
-    with proxy.backend(args) as service:
-        running = start(args, service.port)
-        try:
-            check(running)
-            rows = hot.cpu(running, PATH, args)
-            if not args.no_strace:
-                for name, server in running.items():
-                    rows[name]["calls"] = hot.calls_per_request(server, PATH, args.out)
-        finally:
-            for server in running.values():
-                server.stop()
-    hot.show("44 B behind forward authentication", rows)
-    rig.save(args, "forward_auth", {"servers": rows}, servers.versions(args, args.servers.split(",")))
-
-
-def check(running):
-    for name, server in running.items():
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{PATH}", timeout=5) as answer:
-            if answer.read() != rig.SMALL:
-                raise rig.RigError(f"{name} does not answer with the file")
+    proxy.beside_backend(ap, "forward_auth", "44 B behind forward authentication", start)
 
 
 def start(args, port):

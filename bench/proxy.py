@@ -12,6 +12,7 @@ both twice, so that twice the floor is what one would spend that did nothing els
 System calls are counted as in hot.py.
 """
 import sys
+import urllib.request
 
 import hot
 import rig
@@ -47,6 +48,38 @@ def main():
                 server.stop()
     hot.show("proxied 44 B", rows)
     rig.save(args, "proxy", {"servers": rows, "connections": more}, servers.versions(args, running))
+
+
+def beside_backend(ap, name, label, start):
+    """A table of servers that start(args, port) returns: each has or asks the backend at the port."""
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--secs", type=int, default=2, help="length of a round")
+    ap.add_argument("--conns", type=int, default=64)
+    ap.add_argument("--no-strace", action="store_true", help="do not count system calls")
+    args = ap.parse_args()
+    rig.raise_descriptors()
+    with backend(args) as behind:
+        running = start(args, behind.port)
+        try:
+            check(running)
+            rows = hot.cpu(running, PATH, args)
+            if not args.no_strace:
+                for one, server in running.items():
+                    rows[one]["calls"] = hot.calls_per_request(server, PATH, args.out)
+        finally:
+            for server in running.values():
+                server.stop()
+    hot.show(label, rows)
+    rig.save(args, name, {"servers": rows}, servers.versions(args, args.servers.split(",")))
+
+
+def check(running):
+    """Asks each twice: a cache has the second answer."""
+    for name, server in running.items():
+        for _ in range(2):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{PATH}", timeout=5) as answer:
+                if answer.read() != rig.SMALL:
+                    raise rig.RigError(f"{name} does not answer with the file")
 
 
 def backend(args):

@@ -21,7 +21,7 @@ pub fn parse_size(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, Rej
     if range.contains(&bytes) {
         return Ok(bytes);
     }
-    let text = format!("must be a size from {} to {}", shown(*range.start()), shown(*range.end()));
+    let text = format!("must be from {} to {}", shown(*range.start()), shown(*range.end()));
     Err(Reject::new(text))
 }
 
@@ -38,7 +38,7 @@ fn bytes_of(text: &str) -> Option<u64> {
 fn shown(bytes: u64) -> String {
     let fitting = |(_, factor): &&(char, u64)| bytes >= *factor && bytes.is_multiple_of(*factor);
     match UNITS.iter().rfind(fitting) {
-        Some((letter, factor)) => format!("\"{}{letter}\"", bytes / factor),
+        Some((letter, factor)) => format!("{}{letter}", bytes / factor),
         None => bytes.to_string(),
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         let range = 1024..=1 << 20;
         let fault = |bytes| parse_size(&Value::Int(bytes), &range).map_err(|reject| reject.message);
         assert_eq!((fault(1024), fault(1 << 20)), (Ok(1024), Ok(1 << 20)));
-        let text = Err("must be a size from \"1K\" to \"1M\"".to_owned());
+        let text = Err("must be from 1K to 1M".to_owned());
         assert_eq!((fault(1023), fault((1 << 20) + 1)), (text.clone(), text));
     }
 }

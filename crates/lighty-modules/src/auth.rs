@@ -160,7 +160,7 @@ enum Verdict {
     Known {
         name: Vec<u8>,
         scheme: &'static str,
-        /// Whether the user may pass, if that is known.
+        /// True if the user may pass; `None` if that is not known yet.
         is_admitted: Option<bool>,
     },
     Wrong {

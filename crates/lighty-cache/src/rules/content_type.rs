@@ -4,9 +4,9 @@ use lighty_http::mime;
 
 /// False if the extension of a path has a built-in type, and the response another or none.
 ///
-/// Where the configuration gives lifetimes ([`super::FreshnessFlags::CONFIGURED`]), such a response
-/// is not stored: `/account/x.css` may be the page of an account to the backend. `path` is decoded
-/// and has no query.
+/// Such a response is not stored if the configuration gives its lifetime
+/// ([`super::FreshnessFlags::CONFIGURED`]): `/account/x.css` may be the page of an account to the
+/// backend. `path` is decoded and has no query.
 #[must_use]
 pub fn types_agree(path: &[u8], content_type: Option<&[u8]>) -> bool {
     let Some(expected) = mime::builtin(path) else { return true };

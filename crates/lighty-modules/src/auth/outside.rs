@@ -69,7 +69,7 @@ pub fn directory_addresses(text: &str) -> Vec<DirectoryAddress> {
 enum OutsideVerdict {
     Wrong,
     Right {
-        /// Whether the user may pass, if the backend has groups.
+        /// True if the user may pass; `None` if the backend has no groups.
         is_admitted: Option<bool>,
     },
 }

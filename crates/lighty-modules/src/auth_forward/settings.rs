@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use lighty_config::{
     CompileCtx, Directive, Key, Kind, NeedKind, Pairs, Reject, Spanned, Strings, Value, parse_int,
-    parse_map, parse_period, parse_string, parse_strings, parse_switch,
+    parse_map, parse_period, parse_size, parse_string, parse_strings, parse_switch,
 };
 use lighty_core::settings::rules::has_prefix;
 use lighty_core::settings::services::{ServiceList, ServiceSpec};
@@ -254,7 +254,7 @@ fn take(draft: &mut RuleDraft, key: &Key, value: &Value, ctx: &CompileCtx) -> Re
                 return Err(Reject::new("must be from 100ms to 60s"));
             }
         }
-        "max-response" => draft.body_bytes_max = parse_size(value)?,
+        "max-response" => draft.body_bytes_max = parse_size(value, &BODY_BYTES)?,
         "cache" => {
             draft.cache_ms = parse_int(value, &(0..=CACHE_S_MAX))?.unsigned_abs() * 1000;
         }
@@ -480,21 +480,4 @@ fn parse_set_fields(value: &Value) -> Result<Pairs, Reject> {
         }
     }
     Ok(pairs)
-}
-
-/// Reads bytes: a number, or text with `K` or `M`.
-fn parse_size(value: &Value) -> Result<u64, Reject> {
-    let wrong = || Reject::new("must be from 1K to 1M").help("write \"64K\"");
-    let bytes = match value.as_int() {
-        Some(bytes) => u64::try_from(bytes).ok(),
-        None => {
-            let text = value.as_str().ok_or_else(wrong)?;
-            let (digits, unit) = match text.strip_suffix(['K', 'k']) {
-                Some(digits) => (digits, 1024),
-                None => (text.strip_suffix(['M', 'm']).ok_or_else(wrong)?, 1024 * 1024),
-            };
-            digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit))
-        }
-    };
-    bytes.filter(|bytes| BODY_BYTES.contains(bytes)).ok_or_else(wrong)
 }

@@ -644,7 +644,7 @@ fn launch(
     let (members, report) = crew.start(&indexes, &first)?;
     crew.enlist(members);
     readiness(&first.shared.states).set(Unready::Starting, false);
-    memory::unmap_startup_code();
+    memory::unmap_startup_pages();
     Ok((Workers { crew, live_listeners }, report))
 }
 

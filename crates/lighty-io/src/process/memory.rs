@@ -55,12 +55,13 @@ pub fn settle() {
     }
 }
 
-/// Unmaps the program's code, because much of it only runs during the start. It stays in the page
-/// cache, and code that is executed again is mapped again. Does nothing without `/proc`.
-pub fn unmap_startup_code() {
+/// Unmaps the program's code and constants, because much of the code only runs during the start, and
+/// the dynamic loader alone reads the table of relocations. The pages stay in the page cache, and
+/// what is used again is mapped again. Does nothing without `/proc`.
+pub fn unmap_startup_pages() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
-    for (start, length) in code_of(&maps, &program) {
+    for (start, length) in clean_pages_of(&maps, &program) {
         let start = std::ptr::with_exposed_provenance_mut(start);
         // SAFETY: the range is a private mapping of the program's file that is never written to, so
         // each of its pages has the file's content and is restored from it on access. If the kernel
@@ -69,12 +70,16 @@ pub fn unmap_startup_code() {
     }
 }
 
-/// Start and length of a program's mappings that are executable and not writable.
-fn code_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
+/// Start and length of a program's mappings that nothing has written to: its code, and the constants
+/// at the start of the file. Other mappings that are read-only now hold addresses that the loader
+/// has relocated, and would lose them.
+fn clean_pages_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
     let mapping = |line: &str| {
         let (range, rest) = line.split_once(' ')?;
-        let is_code = rest.starts_with("r-xp ") && rest.ends_with(program.to_str()?);
-        let (start, end) = range.split_once('-').filter(|_| is_code)?;
+        let is_code = rest.starts_with("r-xp ");
+        let is_clean = is_code || rest.starts_with("r--p 00000000 ");
+        let of_program = rest.ends_with(program.to_str()?);
+        let (start, end) = range.split_once('-').filter(|_| is_clean && of_program)?;
         let start = usize::from_str_radix(start, 16).ok()?;
         Some((start, usize::from_str_radix(end, 16).ok()?.checked_sub(start)?))
     };
@@ -129,23 +134,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_what_is_run_and_not_written_to() {
+    fn code_and_first_constants_are_clean() {
         let maps = "1000-3000 r--p 00000000 fe:00 1  /usr/sbin/lighty\n\
                     3000-8000 r-xp 00002000 fe:00 1  /usr/sbin/lighty\n\
-                    8000-9000 rw-p 00007000 fe:00 1  /usr/sbin/lighty\n\
+                    8000-9000 r--p 00007000 fe:00 1  /usr/sbin/lighty\n\
+                    9000-a000 rw-p 00008000 fe:00 1  /usr/sbin/lighty\n\
+                    a000-b000 r--p 00000000 fe:00 2  /usr/lib/libc.so.6\n\
                     a000-b000 r-xp 00000000 fe:00 2  /usr/lib/libc.so.6\n\
                     c000-d000 rwxp 00000000 00:00 0\n";
-        assert_eq!(code_of(maps, Path::new("/usr/sbin/lighty")), [(0x3000, 0x5000)]);
-        assert_eq!(code_of("", Path::new("/usr/sbin/lighty")), []);
+        let of_program = clean_pages_of(maps, Path::new("/usr/sbin/lighty"));
+        assert_eq!(of_program, [(0x1000, 0x2000), (0x3000, 0x5000)]);
+        assert_eq!(clean_pages_of("", Path::new("/usr/sbin/lighty")), []);
     }
 
     #[test]
-    fn a_program_runs_on_whose_code_was_unmapped() {
-        unmap_startup_code();
-        assert_eq!((1..=100).sum::<u32>(), 5050);
+    fn a_program_runs_on_whose_pages_were_unmapped() {
+        unmap_startup_pages();
+        assert_eq!(format!("{:?}", (1..=100).sum::<u32>()), "5050");
         let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
         let program = std::env::current_exe().expect("a path");
-        assert!(!code_of(&maps, &program).is_empty(), "there was something to unmap");
+        assert!(!clean_pages_of(&maps, &program).is_empty(), "there was something to unmap");
     }
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {

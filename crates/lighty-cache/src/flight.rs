@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::disk::BodyFile;
 use crate::object::{Content, Object, StoredHead};
 
 /// Requests that may wait for one flight.
@@ -17,6 +18,12 @@ pub const PASSENGERS_MAX: usize = 10_000;
 
 /// Bytes of a body that is too large to be stored which may wait for its slowest reader.
 pub const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Bytes of a large body that may wait for the disk.
+const SPILL_BYTES: u64 = 4 << 20;
+
+/// Bytes of a file that are sent as one piece.
+const FILE_PIECE_BYTES: u64 = 1 << 20;
 
 /// A flight.
 #[derive(Debug, Default)]
@@ -29,13 +36,17 @@ struct FlightState {
     stage: FlightStage,
     /// Present from the head on, if the response is shared.
     head: Option<Arc<FlightHead>>,
-    /// Pieces of the body so far. If the body is too large to be stored, the pieces that every
-    /// passenger has read are gone.
-    pieces: VecDeque<Bytes>,
-    /// Number of pieces that are gone.
-    gone: usize,
+    /// Pieces of the body so far, each with its offset. If the body is too large to be stored, the
+    /// pieces that every passenger has read are gone.
+    pieces: VecDeque<(u64, Bytes)>,
+    /// Bytes of the body so far.
+    length: u64,
     /// Bytes of the pieces that are here.
     bytes: u64,
+    /// The file with the first part of the body, and its length.
+    filed: Option<(Arc<BodyFile>, u64)>,
+    /// The body is being written to a file.
+    is_spilled: bool,
     /// The body is too large to be stored.
     is_windowed: bool,
     /// Passengers by number.
@@ -51,8 +62,8 @@ struct FlightState {
 #[derive(Debug, Default)]
 struct Seat {
     waker: Option<Waker>,
-    /// Pieces of the body that were read.
-    read: usize,
+    /// Bytes of the body that were read.
+    read: u64,
 }
 
 /// The head of a response that passengers share.
@@ -103,6 +114,22 @@ pub struct Passenger {
     number: u64,
 }
 
+/// A part of a body.
+#[derive(Clone, Debug)]
+pub enum FlightPiece {
+    /// Bytes in memory.
+    Memory(Bytes),
+    /// A part of a file.
+    File {
+        /// The file.
+        file: Arc<BodyFile>,
+        /// Offset in the file, and in the body.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+    },
+}
+
 /// The end of a body before it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response that others fetch has broken off")]
@@ -139,8 +166,10 @@ impl Flight {
 
     pub(crate) fn push(&self, piece: Bytes) {
         self.change(|state| {
-            state.bytes += piece.len() as u64;
-            state.pieces.push_back(piece);
+            let (at, bytes) = (state.length, piece.len() as u64);
+            state.length += bytes;
+            state.bytes += bytes;
+            state.pieces.push_back((at, piece));
         });
     }
 
@@ -148,8 +177,8 @@ impl Flight {
     pub(crate) fn content(&self) -> Option<Content> {
         let state = self.state();
         let mut content = Content::default();
-        state.pieces.iter().for_each(|piece| content.push(piece.clone()));
-        Some(content).filter(|_| !state.is_windowed)
+        state.pieces.iter().for_each(|(_, piece)| content.push(piece.clone()));
+        Some(content).filter(|_| !state.is_windowed && state.filed.is_none())
     }
 
     /// Keeps only the pieces that a passenger has not read, from now on.
@@ -159,10 +188,50 @@ impl Flight {
         state.drop_read();
     }
 
+    /// The body is to be written to a file.
+    pub(crate) fn spill(&self) {
+        self.state().is_spilled = true;
+    }
+
+    /// Pieces that are not in the file yet, up to about `bytes_max`.
+    pub(crate) fn unfiled(&self, bytes_max: u64) -> Vec<Bytes> {
+        let state = self.state();
+        let mut bytes = 0;
+        let pieces = state.pieces.iter().map(|(_, piece)| piece);
+        let is_due = |piece: &&Bytes| {
+            let is_due = bytes < bytes_max;
+            bytes += piece.len() as u64;
+            is_due
+        };
+        pieces.take_while(is_due).cloned().collect()
+    }
+
+    /// The first bytes of the body are in a file.
+    pub(crate) fn file(&self, file: &Arc<BodyFile>, length: u64) {
+        let mut state = self.state();
+        state.filed = Some((Arc::clone(file), length));
+        while let Some((at, piece)) = state.pieces.front()
+            && at + piece.len() as u64 <= length
+        {
+            let bytes = piece.len() as u64;
+            state.bytes = state.bytes.saturating_sub(bytes);
+            state.pieces.pop_front();
+        }
+        let pilot = state.pilot.take();
+        drop(state);
+        if let Some(pilot) = pilot {
+            pilot.wake();
+        }
+    }
+
     /// Ready unless too much of the body waits for a slow passenger.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if !state.is_windowed || state.bytes <= WINDOW_BYTES || state.passengers.is_empty() {
+        let has_room = match (state.is_windowed, state.is_spilled) {
+            (true, _) => state.bytes <= WINDOW_BYTES || state.passengers.is_empty(),
+            (false, is_spilled) => !is_spilled || state.bytes <= SPILL_BYTES,
+        };
+        if has_room {
             return Poll::Ready(());
         }
         state.pilot = Some(cx.waker().clone());
@@ -224,24 +293,35 @@ impl FlightState {
     }
 
     /// The next piece for a passenger.
-    fn take_piece(&mut self, number: u64) -> Option<Bytes> {
+    fn take_piece(&mut self, number: u64) -> Option<FlightPiece> {
         let seat = self.passengers.get_mut(&number)?;
-        let piece = self.pieces.get(seat.read.checked_sub(self.gone)?)?.clone();
-        seat.read += 1;
+        let at = seat.read;
+        if let Some((file, filed)) = &self.filed
+            && at < *filed
+        {
+            let length = (filed - at).min(FILE_PIECE_BYTES);
+            seat.read += length;
+            return Some(FlightPiece::File { file: Arc::clone(file), offset: at, length });
+        }
+        let index = self.pieces.partition_point(|(start, piece)| start + piece.len() as u64 <= at);
+        let (start, piece) = self.pieces.get(index)?;
+        // A passenger that has read a part of it from the file.
+        let piece = piece.slice(usize::try_from(at.checked_sub(*start)?).ok()?..);
+        seat.read += piece.len() as u64;
         if self.is_windowed {
             self.drop_read();
         }
-        Some(piece)
+        Some(FlightPiece::Memory(piece))
     }
 
     /// Drops the pieces that every passenger has read.
     fn drop_read(&mut self) {
-        let read = self.passengers.values().map(|seat| seat.read).min().unwrap_or(self.gone);
-        while self.gone < read
-            && let Some(piece) = self.pieces.pop_front()
+        let read = self.passengers.values().map(|seat| seat.read).min().unwrap_or(0);
+        while let Some((at, piece)) = self.pieces.front()
+            && at + piece.len() as u64 <= read
         {
-            self.gone += 1;
             self.bytes = self.bytes.saturating_sub(piece.len() as u64);
+            self.pieces.pop_front();
         }
     }
 }
@@ -281,7 +361,7 @@ impl Passenger {
     pub fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, FlightBroken>>> {
+    ) -> Poll<Option<Result<FlightPiece, FlightBroken>>> {
         let mut state = self.flight.state();
         if let Some(piece) = state.take_piece(self.number) {
             let pilot = if state.is_windowed { state.pilot.take() } else { None };

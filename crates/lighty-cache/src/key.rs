@@ -40,9 +40,14 @@ impl Key {
         })
     }
 
-    /// Bytes that the key takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.len()
+    /// The key as it is stored.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A key that was stored.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! Reading order: `rules` (RFC 9111: storing and reusing responses, without I/O and clocks) ·
 //! `key` · `object` (stored responses) · `store` (the index) · `flight` (requests to backends that
-//! others wait for) · `eviction` · `purge`. Nothing here knows the server.
+//! others wait for) · `eviction` · `purge` · `disk`. Nothing here knows the server.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod disk;
 mod eviction;
 pub mod flight;
 pub mod key;
 pub mod object;
 pub mod purge;
 pub mod rules;
+mod spill;
 pub mod store;

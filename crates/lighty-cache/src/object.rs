@@ -1,10 +1,12 @@
 //! Stored responses.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use lighty_http::{Fields, Status};
 
+use crate::disk::BodyFile;
 use crate::key::Key;
 use crate::rules::{Freshness, selecting_key};
 
@@ -14,11 +16,81 @@ const USES_MAX: u8 = 3;
 /// Bytes that an object takes beside its contents: itself, its place in the index and in a queue.
 const OVERHEAD_BYTES: u64 = 512;
 
-/// The body of a response, in pieces.
+/// The body of a response: pieces in memory, or a part of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pieces: Vec<Bytes>,
     length: u64,
+    stored: Option<StoredBody>,
+}
+
+/// A body on the disk.
+#[derive(Clone, Debug)]
+pub struct StoredBody {
+    /// Not there once the body has left the disk.
+    file: Weak<BodyFile>,
+    /// Its offset in the file.
+    pub offset: u64,
+    /// The checks that are still due.
+    check: Option<Arc<BodyCheck>>,
+    pub(crate) place: StoredPlace,
+}
+
+/// The place of a body on the disk.
+#[derive(Clone, Debug)]
+pub(crate) enum StoredPlace {
+    /// In a segment, with its checksums.
+    Segment(u32, Arc<[u32]>),
+    /// In a file of its own with this number.
+    File(u64),
+}
+
+/// Checksums of a body that was not compared with them yet.
+#[derive(Debug)]
+pub struct BodyCheck {
+    /// CRC-32C of each block of [`crate::disk::BLOCK_BYTES`].
+    pub sums: Box<[u32]>,
+    /// It is compared each time.
+    pub is_permanent: bool,
+    is_done: AtomicBool,
+}
+
+impl BodyCheck {
+    pub(crate) fn new(sums: Box<[u32]>, is_permanent: bool) -> Self {
+        Self { sums, is_permanent, is_done: AtomicBool::new(false) }
+    }
+
+    /// True if a block is as it was written.
+    pub fn proves(&self, block: u64, bytes: &[u8]) -> bool {
+        let sum = usize::try_from(block).ok().and_then(|block| self.sums.get(block));
+        sum.is_some_and(|sum| crc32c::crc32c(bytes) == *sum)
+    }
+
+    /// All blocks are as they were written.
+    pub fn finish(&self) {
+        self.is_done.store(!self.is_permanent, Ordering::Relaxed);
+    }
+}
+
+impl StoredBody {
+    pub(crate) fn new(file: &Arc<BodyFile>, offset: u64, place: StoredPlace) -> Self {
+        Self { file: Arc::downgrade(file), offset, check: None, place }
+    }
+
+    pub(crate) fn with_check(mut self, check: BodyCheck) -> Self {
+        self.check = Some(Arc::new(check));
+        self
+    }
+
+    /// The file, unless the body has left the disk.
+    pub fn file(&self) -> Option<Arc<BodyFile>> {
+        self.file.upgrade()
+    }
+
+    /// The checks that readers have to make.
+    pub fn check(&self) -> Option<&Arc<BodyCheck>> {
+        self.check.as_ref().filter(|check| !check.is_done.load(Ordering::Relaxed))
+    }
 }
 
 impl Content {
@@ -28,6 +100,21 @@ impl Content {
             self.length += piece.len() as u64;
             self.pieces.push(piece);
         }
+    }
+
+    /// A body on the disk.
+    pub(crate) fn on_disk(stored: StoredBody, length: u64) -> Self {
+        Self { pieces: Vec::new(), length, stored: Some(stored) }
+    }
+
+    /// The body on the disk, if it is not in memory.
+    pub fn stored(&self) -> Option<&StoredBody> {
+        self.stored.as_ref()
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
     /// Its length in bytes.
@@ -40,7 +127,7 @@ impl Content {
         self.length == 0
     }
 
-    /// The pieces in order; none is empty.
+    /// The pieces in memory, in order; none is empty.
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces
     }
@@ -127,6 +214,12 @@ pub struct Object {
     is_stale: AtomicBool,
     /// It has left the index.
     is_removed: AtomicBool,
+    /// It was written to the disk, or comes from there.
+    is_on_disk: AtomicBool,
+    /// It was used since it is in memory.
+    was_used: AtomicBool,
+    /// Another object has taken its place, or it is not valid any more.
+    is_obsolete: AtomicBool,
 }
 
 impl Object {
@@ -148,7 +241,33 @@ impl Object {
             is_in_main: AtomicBool::new(false),
             is_stale: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
+            is_on_disk: AtomicBool::new(false),
+            was_used: AtomicBool::new(false),
+            is_obsolete: AtomicBool::new(false),
         }
+    }
+
+    /// True if another object has taken its place, or it is not valid any more.
+    pub(crate) fn is_obsolete(&self) -> bool {
+        self.is_obsolete.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn make_obsolete(&self) {
+        self.is_obsolete.store(true, Ordering::Relaxed);
+    }
+
+    /// True if it was written to the disk, or comes from there.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.is_on_disk.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_on_disk(&self) {
+        self.is_on_disk.store(true, Ordering::Relaxed);
+    }
+
+    /// True if it was used since it is in memory.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed)
     }
 
     /// True if it is the response to a request for its key.
@@ -159,8 +278,8 @@ impl Object {
     /// Bytes of memory that it takes, about.
     pub fn bytes(&self) -> u64 {
         let fields = self.head.fields.as_bytes().len() + 24 * self.head.fields.len();
-        let around = self.key.bytes() + self.selecting.len() + fields + 8 * self.head.tags.len();
-        self.content.len() + around as u64 + OVERHEAD_BYTES
+        let around = self.key.as_bytes().len() + self.selecting.len() + fields + 8 * self.head.tags.len();
+        self.content.memory_bytes() + around as u64 + OVERHEAD_BYTES
     }
 
     /// True if a soft purge has made it stale.
@@ -178,6 +297,7 @@ impl Object {
         // A lost count between two threads does no harm.
         if uses < USES_MAX {
             self.uses.store(uses + 1, Ordering::Relaxed);
+            self.was_used.store(true, Ordering::Relaxed);
         }
     }
 

@@ -1,16 +1,15 @@
 //! Purges: rules with the moment at which they were made. An object is invalid under each rule that
 //! fits it and is younger than its request.
 //!
-//! Moments are counted by purges, so that a hit compares one number unless a purge has happened
-//! since the object was last compared. A purge covers requests to backends that are under way.
+//! A moment is the time of the last purge in milliseconds since 1970, and later than each earlier
+//! one: a hit compares one number unless a purge has happened since the object was last compared. A
+//! purge covers requests to backends that are under way, and what an earlier process has stored.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use foldhash::quality::RandomState;
-
+use crate::disk::hash::{Seed, short_hash};
 use crate::key::Key;
 use crate::object::Object;
 
@@ -20,6 +19,11 @@ pub const RULES_MAX: usize = 100_000;
 
 /// Maximum number of rules for prefixes, which are compared one after the other.
 pub const PREFIX_RULES_MAX: usize = 1_024;
+
+/// Uses of hashes of names.
+const HOST: u8 = 3;
+const URL: u8 = 4;
+const TAG: u8 = 5;
 
 /// The objects that a purge is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +58,42 @@ pub struct KeyPlaces {
     pub target: usize,
 }
 
+impl KeyPlaces {
+    /// Host and target of a key.
+    pub(crate) fn of(self, key: &Key) -> (&[u8], &[u8]) {
+        let part = |index: usize| key.parts().nth(index).unwrap_or_default();
+        (part(self.host), part(self.target))
+    }
+}
+
+/// The hash of host and target.
+pub(crate) fn url_hash(seed: &Seed, host: &[u8], target: &[u8]) -> u64 {
+    short_hash(seed, URL, &[host, target])
+}
+
 /// Result of comparing an object with the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Purged {
     pub(crate) hard: bool,
     pub(crate) soft: bool,
+}
+
+/// A rule, as it is kept on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PurgeEntry {
+    pub(crate) kind: PurgeKind,
+    pub(crate) moment: u64,
+    pub(crate) target: PurgeTarget,
+}
+
+/// The objects of a rule on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PurgeTarget {
+    All,
+    /// A hash of scope and name.
+    Named(u64),
+    /// Host and path.
+    Prefix(Box<[u8]>, Box<[u8]>),
 }
 
 /// Moments of the last hard and the last soft purge; 0: none.
@@ -70,10 +105,17 @@ struct Moments {
 
 impl Moments {
     fn set(&mut self, kind: PurgeKind, moment: u64) {
-        match kind {
-            PurgeKind::Hard => self.hard = moment,
-            PurgeKind::Soft => self.soft = moment,
-        }
+        let last = match kind {
+            PurgeKind::Hard => &mut self.hard,
+            PurgeKind::Soft => &mut self.soft,
+        };
+        *last = moment.max(*last);
+    }
+
+    fn entries(self, target: PurgeTarget) -> impl Iterator<Item = PurgeEntry> {
+        let moments = [(PurgeKind::Hard, self.hard), (PurgeKind::Soft, self.soft)];
+        let moments = moments.into_iter().filter(|(_, moment)| *moment > 0);
+        moments.map(move |(kind, moment)| PurgeEntry { kind, moment, target: target.clone() })
     }
 }
 
@@ -81,8 +123,8 @@ impl Moments {
 #[derive(Debug)]
 pub(crate) struct Purges {
     places: KeyPlaces,
-    hasher: RandomState,
-    /// Number of purges so far.
+    seed: Seed,
+    /// A purge from now on has at least this moment.
     moment: AtomicU64,
     rules: RwLock<Rules>,
 }
@@ -103,10 +145,10 @@ struct PrefixRule {
 }
 
 impl Purges {
-    pub(crate) fn new(places: KeyPlaces) -> Self {
+    pub(crate) fn new(places: KeyPlaces, seed: Seed) -> Self {
         Self {
             places,
-            hasher: RandomState::default(),
+            seed,
             moment: AtomicU64::new(1),
             rules: RwLock::default(),
         }
@@ -119,40 +161,78 @@ impl Purges {
 
     /// The hash of a tag, which objects keep instead of it.
     pub(crate) fn tag(&self, tag: &[u8]) -> u64 {
-        self.hasher.hash_one((2_u8, tag))
+        short_hash(&self.seed, TAG, &[tag])
     }
 
     /// The hash of host and target of a key.
     pub(crate) fn url(&self, key: &Key) -> u64 {
-        let part = |index: usize| key.parts().nth(index).unwrap_or_default();
-        self.url_of(part(self.places.host), part(self.places.target))
+        let (host, target) = self.places.of(key);
+        self.url_of(host, target)
     }
 
     pub(crate) fn url_of(&self, host: &[u8], target: &[u8]) -> u64 {
-        self.hasher.hash_one((1_u8, host, target))
+        url_hash(&self.seed, host, target)
     }
 
-    /// Adds a rule for all requests sent so far. Returns its moment.
-    pub(crate) fn add(&self, scope: PurgeScope<'_>, kind: PurgeKind) -> u64 {
+    fn host(&self, host: &[u8]) -> u64 {
+        short_hash(&self.seed, HOST, &[host])
+    }
+
+    /// Adds a rule for all requests sent so far, at a time in milliseconds since 1970.
+    pub(crate) fn add(&self, scope: PurgeScope<'_>, kind: PurgeKind, now_ms: u64) -> PurgeEntry {
+        let target = match scope {
+            PurgeScope::All => PurgeTarget::All,
+            PurgeScope::Host(host) => PurgeTarget::Named(self.host(host)),
+            PurgeScope::Url(host, url) => PurgeTarget::Named(self.url_of(host, url)),
+            PurgeScope::Tag(tag) => PurgeTarget::Named(self.tag(tag)),
+            PurgeScope::Prefix(host, path) => PurgeTarget::Prefix(host.into(), path.into()),
+        };
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-        let moment = self.now();
-        let moments = match scope {
-            PurgeScope::All => &mut rules.all,
-            PurgeScope::Host(host) => rules.named_rule(self.hasher.hash_one((0_u8, host))),
-            PurgeScope::Url(host, url) => rules.named_rule(self.hasher.hash_one((1_u8, host, url))),
-            PurgeScope::Tag(tag) => rules.named_rule(self.tag(tag)),
-            PurgeScope::Prefix(host, path) => match rules.prefix_rule(host, path) {
+        let moment = self.now().max(now_ms);
+        let entry = PurgeEntry { kind, moment, target };
+        self.insert(&mut rules, &entry);
+        self.moment.store(moment + 1, Ordering::Release);
+        entry
+    }
+
+    /// Adds rules of an earlier process.
+    pub(crate) fn merge(&self, entries: &[PurgeEntry]) {
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        for entry in entries {
+            self.insert(&mut rules, entry);
+        }
+        let latest = entries.iter().map(|entry| entry.moment).max().unwrap_or(0);
+        self.moment.store(self.now().max(latest.saturating_add(1)), Ordering::Release);
+    }
+
+    /// All rules.
+    pub(crate) fn entries(&self) -> Vec<PurgeEntry> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let mut entries: Vec<_> = rules.all.entries(PurgeTarget::All).collect();
+        for (name, moments) in &rules.named {
+            entries.extend(moments.entries(PurgeTarget::Named(*name)));
+        }
+        for rule in &rules.prefixes {
+            let target = PurgeTarget::Prefix(rule.host.clone(), rule.path.clone());
+            entries.extend(rule.moments.entries(target));
+        }
+        entries
+    }
+
+    fn insert(&self, rules: &mut Rules, entry: &PurgeEntry) {
+        let moments = match &entry.target {
+            PurgeTarget::All => &mut rules.all,
+            PurgeTarget::Named(name) => rules.named_rule(*name),
+            PurgeTarget::Prefix(host, path) => match rules.prefix_rule(host, path) {
                 Some(moments) => moments,
-                None => rules.named_rule(self.hasher.hash_one((0_u8, host))),
+                None => rules.named_rule(self.host(host)),
             },
         };
-        moments.set(kind, moment);
+        moments.set(entry.kind, entry.moment);
         if rules.named.len() > RULES_MAX {
             rules.named.clear();
-            rules.all.hard = moment;
+            rules.all.set(PurgeKind::Hard, entry.moment.max(self.now()));
         }
-        self.moment.store(moment + 1, Ordering::Release);
-        moment
     }
 
     /// Compares an object with the rules, if there are new ones.
@@ -170,8 +250,7 @@ impl Purges {
 
     /// Compares the key and the tags of a response to a request that was sent at a moment.
     pub(crate) fn compare(&self, key: &Key, tags: &[u64], sent_at: u64) -> Purged {
-        let part = |index: usize| key.parts().nth(index).unwrap_or_default();
-        let (host, url) = (part(self.places.host), part(self.places.target));
+        let (host, url) = self.places.of(key);
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut purged = Purged::default();
         let mut fit = |moments: Moments| {
@@ -179,7 +258,7 @@ impl Purges {
             purged.soft |= moments.soft >= sent_at;
         };
         fit(rules.all);
-        let names = [self.hasher.hash_one((0_u8, host)), self.url_of(host, url)];
+        let names = [self.host(host), self.url_of(host, url)];
         for name in names.iter().chain(tags) {
             rules.named.get(name).copied().map(&mut fit);
         }
@@ -228,7 +307,7 @@ mod tests {
     }
 
     fn purges() -> Purges {
-        Purges::new(KeyPlaces { host: 0, target: 1 })
+        Purges::new(KeyPlaces { host: 0, target: 1 }, [1; 16])
     }
 
     #[test]
@@ -236,7 +315,7 @@ mod tests {
         let at = |scope| {
             let purges = purges();
             let before = purges.now();
-            purges.add(scope, PurgeKind::Hard);
+            purges.add(scope, PurgeKind::Hard, 0);
             let tags = [purges.tag(b"news")];
             let fits = move |host: &str, target: &str, tags: &[u64]| {
                 assert!(!purges.compare(&key(host, target), tags, purges.now()).hard, "sent after");
@@ -260,7 +339,7 @@ mod tests {
     fn soft_purge_is_not_a_hard_one() {
         let purges = purges();
         let before = purges.now();
-        purges.add(PurgeScope::Url(b"a", b"/"), PurgeKind::Soft);
+        purges.add(PurgeScope::Url(b"a", b"/"), PurgeKind::Soft, 0);
         let purged = purges.compare(&key("a", "/"), &[], before);
         assert_eq!(purged, Purged { hard: false, soft: true });
     }
@@ -271,12 +350,12 @@ mod tests {
         let before = purges.now();
         for number in 0..=PREFIX_RULES_MAX {
             let path = format!("/{number}/");
-            purges.add(PurgeScope::Prefix(b"a", path.as_bytes()), PurgeKind::Hard);
+            purges.add(PurgeScope::Prefix(b"a", path.as_bytes()), PurgeKind::Hard, 0);
         }
         assert!(purges.compare(&key("a", "/other"), &[], before).hard, "the whole host");
         assert!(!purges.compare(&key("b", "/0/"), &[], before).hard);
         for number in 0..=RULES_MAX {
-            purges.add(PurgeScope::Tag(number.to_string().as_bytes()), PurgeKind::Hard);
+            purges.add(PurgeScope::Tag(number.to_string().as_bytes()), PurgeKind::Hard, 0);
         }
         assert!(purges.compare(&key("b", "/"), &[], before).hard, "everything");
         assert!(purges.count() <= RULES_MAX + PREFIX_RULES_MAX);

@@ -4,20 +4,24 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 use lighty_http::Fields;
 
+use crate::disk::{Disk, DiskPlace, LargeWriter, SEGMENT_OBJECT_BYTES_MAX};
 use crate::eviction::Queues;
 use crate::flight::{Flight, FlightHead, Passenger};
 use crate::key::Key;
-use crate::object::{Object, StoredHead};
-use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
+use crate::object::{Content, Object, StoredBody, StoredHead, StoredPlace};
+use crate::purge::{KeyPlaces, PurgeEntry, PurgeKind, PurgeScope, Purges};
 use crate::rules::selecting_key;
+use crate::spill::Spill;
 
 /// Parts of the index.
 const SHARDS: usize = 64;
@@ -35,8 +39,20 @@ pub struct Limits {
     pub memory: u64,
     /// Bytes of the largest body that is stored.
     pub object_bytes: u64,
+    /// Bodies with more bytes are kept on the disk alone.
+    pub disk_from_bytes: u64,
     /// Variants of one resource.
     pub variants: usize,
+}
+
+impl Limits {
+    /// Bytes of the largest body that arrives in memory.
+    fn memory_object_bytes(&self) -> u64 {
+        match self.disk_from_bytes {
+            u64::MAX => self.object_bytes,
+            _ => self.object_bytes.min(SEGMENT_OBJECT_BYTES_MAX),
+        }
+    }
 }
 
 /// Counters of a store.
@@ -67,6 +83,7 @@ pub struct ResponseStore {
     hasher: RandomState,
     purges: Purges,
     counters: StoreCounters,
+    disk: Option<Arc<Disk>>,
 }
 
 /// Everything that is stored or being fetched.
@@ -142,19 +159,49 @@ pub struct Pilot {
     sent_at: u64,
     /// Bytes of the body so far.
     pushed: u64,
+    /// The body is written to a file.
+    spill: Option<Spill>,
+    is_spilled: bool,
 }
 
 impl ResponseStore {
-    /// An empty store. `places` tells which parts of its keys are host and target.
-    pub fn new(limits: Limits, places: KeyPlaces) -> Arc<Self> {
-        Arc::new(Self {
+    /// An empty store in memory. `places` tells which parts of its keys are host and target; `seed`
+    /// is a secret.
+    pub fn new(limits: Limits, places: KeyPlaces, seed: [u8; 16]) -> Arc<Self> {
+        Arc::new(Self::with(limits, places, seed, None))
+    }
+
+    /// A store in memory and on a disk, whose earlier contents come back.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn on_disk(limits: Limits, places: KeyPlaces, disk: Arc<Disk>) -> io::Result<Arc<Self>> {
+        let seed = disk.seed();
+        let store = Arc::new(Self::with(limits, places, seed, Some(Arc::clone(&disk))));
+        disk.start(Arc::downgrade(&store))?;
+        Ok(store)
+    }
+
+    fn with(
+        limits: Limits,
+        places: KeyPlaces,
+        seed: [u8; 16],
+        disk: Option<Arc<Disk>>,
+    ) -> Self {
+        Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             held: Mutex::default(),
             limits: Mutex::new(limits),
             hasher: RandomState::default(),
-            purges: Purges::new(places),
+            purges: Purges::new(places, seed),
             counters: StoreCounters::default(),
-        })
+            disk,
+        }
+    }
+
+    /// The disk below it.
+    pub fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
     }
 
     /// Changes the limits.
@@ -205,6 +252,114 @@ impl ResponseStore {
         Some(object)
     }
 
+    /// Looks up where the response to a request lies on the disk. No I/O.
+    pub fn locate(&self, key: &Key, request: &Fields) -> Option<DiskPlace> {
+        self.disk.as_ref()?.locate(key, request)
+    }
+
+    /// Reads a response from the disk, unless another request has done so meanwhile. `None` if it is
+    /// not there any more. For threads that may wait for the disk.
+    pub fn load(&self, key: &Key, request: &Fields, place: &DiskPlace) -> Option<Arc<Object>> {
+        if let Some(object) = self.find(key, request) {
+            return Some(object);
+        }
+        let disk = self.disk.as_ref()?;
+        let object = disk.load(place)?;
+        let purged = self.purges.compare(&object.key, &object.head.tags, object.sent_at);
+        // The rules since a later moment than now are lost.
+        if purged.hard || object.sent_at > self.purges.now() {
+            self.counters.purged.fetch_add(1, Ordering::Relaxed);
+            disk.forget_place(place);
+            return None;
+        }
+        if purged.soft {
+            object.make_stale();
+        }
+        self.counters.hits.fetch_add(1, Ordering::Relaxed);
+        let object = Arc::new(object);
+        self.adopt(&object);
+        Some(object)
+    }
+
+    /// Puts an object from the disk into the index, unless a newer one is there.
+    fn adopt(&self, object: &Arc<Object>) {
+        {
+            let mut shard = unpoisoned(self.shard(&object.key));
+            let resource = shard.resources.entry(object.key.clone()).or_default();
+            let is_known = resource.variants.iter().any(|known| known.selecting == object.selecting);
+            let has_other_names =
+                !resource.variants.is_empty() && resource.names != object.head.names;
+            if is_known || has_other_names {
+                return;
+            }
+            resource.names.clone_from(&object.head.names);
+            resource.variants.push(Arc::clone(object));
+        }
+        self.hold(object, &[]);
+        self.make_room();
+    }
+
+    /// Takes an object out of memory whose body has left the disk, or is damaged.
+    pub fn drop_from_memory(&self, object: &Arc<Object>) {
+        self.drop_from_index(object);
+        // Objects are marked under this lock alone, so that none is counted twice.
+        let mut held = unpoisoned(&self.held);
+        if object.remove() {
+            held.queues.forget(object);
+            held.leave(self.purges.url(&object.key));
+        }
+    }
+
+    /// Removes an object with a damaged body.
+    pub fn remove_damaged(&self, object: &Arc<Object>) {
+        if let Some(disk) = &self.disk {
+            disk.counters().damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        self.remove(object);
+    }
+
+    /// Has an object keep its body on the disk alone.
+    pub(crate) fn move_to_disk(&self, object: &Arc<Object>, content: Content) {
+        if object.is_removed() {
+            return;
+        }
+        let place = (object.key.clone(), object.selecting.clone());
+        let moved = Object::new(place, object.head.clone(), content, object.sent_at);
+        moved.set_on_disk();
+        if object.is_purged_softly() {
+            moved.make_stale();
+        }
+        let moved = Arc::new(moved);
+        {
+            let mut shard = unpoisoned(self.shard(&object.key));
+            let Some(resource) = shard.resources.get_mut(&object.key) else { return };
+            let same = |known: &&mut Arc<Object>| Arc::ptr_eq(known, object);
+            let Some(known) = resource.variants.iter_mut().find(same) else { return };
+            *known = Arc::clone(&moved);
+        }
+        self.hold(&moved, &[Arc::clone(object)]);
+    }
+
+    /// Objects in memory that were used and are not on the disk.
+    pub(crate) fn unsaved(&self) -> Vec<Arc<Object>> {
+        let mut unsaved = Vec::new();
+        for shard in &self.shards {
+            let shard = unpoisoned(shard);
+            let variants = shard.resources.values().flat_map(|resource| &resource.variants);
+            unsaved.extend(variants.filter(|object| object.was_used()).cloned());
+        }
+        unsaved.retain(|object| !self.disk.as_ref().is_some_and(|disk| disk.has(object)));
+        unsaved
+    }
+
+    /// Ends the use of the disk: writes what was used, and lets another process have the directory.
+    /// Waits at most this time.
+    pub fn close(&self, wait: Duration) {
+        if let Some(disk) = &self.disk {
+            disk.close(wait);
+        }
+    }
+
     /// Joins the flight for a request, or begins one.
     pub fn join(
         self: &Arc<Self>,
@@ -249,7 +404,7 @@ impl ResponseStore {
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(key));
         let (store, key) = (Arc::clone(self), key.clone());
-        Joined::Begins(Pilot { store, key, flight, sent_at, pushed: 0 }, passenger)
+        Joined::Begins(Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false }, passenger)
     }
 
     /// Lets later requests begin a flight in place of the one of this passenger.
@@ -260,17 +415,42 @@ impl ResponseStore {
         }
     }
 
-    /// Adds a purge rule.
-    pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind) -> u64 {
-        self.purges.add(scope, kind)
+    /// Adds a purge rule, at a time in milliseconds since 1970.
+    pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind, now_ms: u64) -> u64 {
+        let entry = self.purges.add(scope, kind, now_ms);
+        if let Some(disk) = &self.disk {
+            let mut rule = Vec::new();
+            entry.write(&mut rule);
+            disk.log_purge(&rule);
+        }
+        entry.moment
+    }
+
+    /// Waits until all purge rules so far hold after a crash, too. For threads that may wait for
+    /// the disk.
+    pub fn wait_for_purges(&self) {
+        if let Some(disk) = &self.disk {
+            disk.wait_for_purges();
+        }
+    }
+
+    /// Adds purge rules of an earlier process.
+    pub(crate) fn merge_purges(&self, entries: &[PurgeEntry]) {
+        self.purges.merge(entries);
+    }
+
+    /// All purge rules.
+    pub(crate) fn purge_entries(&self) -> Vec<PurgeEntry> {
+        self.purges.entries()
     }
 
     /// Removes the responses of a URL with all variants, if there are any: for requests that change
-    /// it, which may be many.
-    pub fn invalidate(&self, host: &[u8], target: &[u8]) {
+    /// it, which may be many. `now_ms` is the time in milliseconds since 1970.
+    pub fn invalidate(&self, host: &[u8], target: &[u8], now_ms: u64) {
         let url = self.purges.url_of(host, target);
-        if unpoisoned(&self.held).urls.contains_key(&url) {
-            self.purges.add(PurgeScope::Url(host, target), PurgeKind::Hard);
+        let is_in_memory = unpoisoned(&self.held).urls.contains_key(&url);
+        if is_in_memory || self.disk.as_ref().is_some_and(|disk| disk.may_have_url(url)) {
+            self.purge(PurgeScope::Url(host, target), PurgeKind::Hard, now_ms);
         }
     }
 
@@ -283,8 +463,9 @@ impl ResponseStore {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 
-    /// Puts an object into the index, in place of an equal variant.
-    fn put(&self, object: &Arc<Object>) {
+    /// Puts an object into the index, in place of an equal variant. Its record on the disk goes if
+    /// it `is_new`; one with the same body stays.
+    fn put(&self, object: &Arc<Object>, is_new: bool) {
         let names = &object.head.names;
         let limits = *unpoisoned(&self.limits);
         if self.purges.compare(&object.key, &object.head.tags, object.sent_at).hard {
@@ -309,28 +490,34 @@ impl ResponseStore {
             resource.variants.push(Arc::clone(object));
         }
         self.counters.stored.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut held = unpoisoned(&self.held);
-            let url = self.purges.url(&object.key);
-            for one in gone.iter().filter(|one| one.remove()) {
-                held.queues.forget(one);
-                held.leave(url);
-            }
-            held.queues.add(object, self.hasher.hash_one(&object.key));
-            held.enter(url);
+        gone.iter().for_each(|one| one.make_obsolete());
+        if let Some(disk) = self.disk.as_ref().filter(|_| is_new) {
+            gone.iter().for_each(|one| disk.forget(one));
+            disk.forget(object);
         }
+        self.hold(object, &gone);
         self.make_room();
     }
 
-    /// Removes an object.
-    pub fn remove(&self, object: &Arc<Object>) {
-        self.drop_from_index(object);
-        // Objects are marked under this lock alone, so that none is counted twice.
+    /// Counts an object that is in the index now, and no longer the ones that have left it.
+    fn hold(&self, object: &Arc<Object>, gone: &[Arc<Object>]) {
         let mut held = unpoisoned(&self.held);
-        if object.remove() {
-            held.queues.forget(object);
-            held.leave(self.purges.url(&object.key));
+        let url = self.purges.url(&object.key);
+        for one in gone.iter().filter(|one| one.remove()) {
+            held.queues.forget(one);
+            held.leave(url);
         }
+        held.queues.add(object, self.hasher.hash_one(&object.key));
+        held.enter(url);
+    }
+
+    /// Removes an object, from the disk too.
+    pub fn remove(&self, object: &Arc<Object>) {
+        object.make_obsolete();
+        if let Some(disk) = &self.disk {
+            disk.forget(object);
+        }
+        self.drop_from_memory(object);
     }
 
     fn drop_from_index(&self, object: &Arc<Object>) {
@@ -345,9 +532,10 @@ impl ResponseStore {
     fn make_room(&self) {
         let most = unpoisoned(&self.limits).memory;
         loop {
+            let below = self.disk.as_ref().map_or(0, |disk| disk.memory_bytes());
             let evicted = {
                 let mut held = unpoisoned(&self.held);
-                if held.queues.bytes() <= most {
+                if held.queues.bytes() + below <= most {
                     return;
                 }
                 let evicted = held.queues.evict(|object| self.hasher.hash_one(&object.key));
@@ -356,9 +544,23 @@ impl ResponseStore {
                     held.leave(self.purges.url(&object.key));
                 })
             };
-            let Some(object) = evicted else { return };
+            let Some(object) = evicted else {
+                if let Some(disk) = &self.disk {
+                    disk.shrink();
+                }
+                return;
+            };
             self.counters.evicted.fetch_add(1, Ordering::Relaxed);
             self.drop_from_index(&object);
+            self.retire(&object);
+        }
+    }
+
+    /// Has an object that leaves memory written, if it was used.
+    fn retire(&self, object: &Arc<Object>) {
+        let Some(disk) = &self.disk else { return };
+        if object.was_used() && !object.is_obsolete() && !disk.has(object) {
+            disk.save(object);
         }
     }
 }
@@ -393,15 +595,38 @@ impl Pilot {
         let bytes = piece.len() as u64;
         self.pushed += bytes;
         let arriving = &self.store.counters.arriving_bytes;
-        let all = arriving.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let most = (limits.memory / 2).max(limits.object_bytes);
-        let is_storable = self.pushed <= limits.object_bytes && all <= most;
+        let all = if self.is_spilled {
+            0
+        } else {
+            arriving.fetch_add(bytes, Ordering::Relaxed) + bytes
+        };
+        let most = (limits.memory / 2).max(limits.memory_object_bytes());
+        self.flight.push(piece);
+        let mut is_storable = self.pushed <= limits.object_bytes;
+        if is_storable && (self.pushed > limits.memory_object_bytes() || all > most) {
+            is_storable = self.spill();
+        }
         if !is_storable {
+            self.spill = None;
             self.leave_index();
             self.flight.narrow();
         }
-        self.flight.push(piece);
         is_storable
+    }
+
+    /// Has the body written to a file. Returns false if it cannot be.
+    fn spill(&mut self) -> bool {
+        if let Some(spill) = &self.spill {
+            return spill.advance();
+        }
+        let Some(disk) = self.store.disk.as_ref().filter(|disk| disk.is_ready()) else {
+            return false;
+        };
+        let spill = Spill::new(disk, &self.flight);
+        // From now on it is in the file, and not in memory.
+        self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
+        self.is_spilled = true;
+        self.spill.insert(spill).advance()
     }
 
     /// Ready unless too much of a large body waits for a slow reader.
@@ -419,18 +644,65 @@ impl Pilot {
         self.flight.passengers()
     }
 
-    /// The body is complete: stores the response, and returns it. `None` if it is too large.
-    pub fn land(self) -> Option<Arc<Object>> {
-        let (head, content) = (self.flight.head()?, self.flight.content());
-        let place = (self.key.clone(), head.selecting.clone());
-        let is_whole = content.is_some();
-        let content = content.unwrap_or_default();
-        let object = Arc::new(Object::new(place, head.head.clone(), content, self.sent_at));
-        if is_whole {
-            self.store.put(&object);
+    /// The body is complete: stores the response.
+    pub fn land(mut self) {
+        match self.spill.take() {
+            Some(spill) => spill.finish(self),
+            None => self.land_from_memory(),
+        }
+    }
+
+    fn land_from_memory(self) {
+        let Some(content) = self.flight.content() else { return self.land_unstored() };
+        let Some(object) = self.object(content) else { return };
+        self.store.put(&object, true);
+        let limits = *unpoisoned(&self.store.limits);
+        if let Some(disk) = &self.store.disk
+            && object.content.len() > limits.disk_from_bytes
+        {
+            disk.save(&object);
         }
         self.flight.land(&object);
-        Some(object).filter(|_| is_whole)
+    }
+
+    /// The body is complete, and nothing is stored.
+    pub(crate) fn land_unstored(self) {
+        if let Some(object) = self.object(Content::default()) {
+            self.leave_index();
+            self.flight.narrow();
+            self.flight.land(&object);
+        }
+    }
+
+    /// The body is complete in a file.
+    pub(crate) fn land_large(self, writer: LargeWriter) {
+        let Some(disk) = self.store.disk.clone() else { return };
+        let (number, length) = (writer.number, writer.written());
+        let finished = disk.finish_large(writer);
+        disk.discount_arriving(length);
+        let body = match finished {
+            Ok(body) => body,
+            Err(error) => {
+                disk.note_write_error(&error);
+                disk.abandon_large(number);
+                return self.land_unstored();
+            }
+        };
+        let stored = StoredBody::new(&body, 0, StoredPlace::File(number));
+        let Some(object) = self.object(Content::on_disk(stored, length)) else { return };
+        self.store.put(&object, true);
+        if !disk.save(&object) {
+            self.store.remove(&object);
+            disk.abandon_large(number);
+        }
+        self.flight.land(&object);
+    }
+
+    /// The response with a body.
+    fn object(&self, content: Content) -> Option<Arc<Object>> {
+        let head = self.flight.head()?;
+        let place = (self.key.clone(), head.selecting.clone());
+        Some(Arc::new(Object::new(place, head.head.clone(), content, self.sent_at)))
     }
 
     /// Stores new fields for a response with a valid body.
@@ -438,7 +710,7 @@ impl Pilot {
         let place = (self.key.clone(), stored.selecting.clone());
         let (content, sent_at) = (stored.content.clone(), self.sent_at);
         let object = Arc::new(Object::new(place, head, content, sent_at));
-        self.store.put(&object);
+        self.store.put(&object, false);
         self.flight.land(&object);
     }
 
@@ -491,7 +763,9 @@ impl Drop for Pilot {
     fn drop(&mut self) {
         self.leave_index();
         self.flight.fail(0);
-        self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
+        if !self.is_spilled {
+            self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
+        }
         unpoisoned(&self.store.held).leave(self.store.purges.url(&self.key));
         self.store.counters.flights.fetch_sub(1, Ordering::Relaxed);
     }

@@ -25,6 +25,7 @@ mod resolve;
 mod ring;
 mod root;
 pub mod small_file;
+pub mod store_dir;
 mod threads;
 pub mod tree;
 
@@ -396,6 +397,17 @@ impl FileEngine {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         self.0.pool.run(Lane::Other, job).await
+    }
+
+    /// Runs a job that reads files in the pool, beside other reads.
+    ///
+    /// # Errors
+    /// As for [`FileEngine::compute`].
+    pub async fn run_read<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.0.pool.run(Lane::Read, job).await
     }
 
     /// Runs a computation on a pool thread. There is one such thread per core, with a lower

@@ -7,7 +7,7 @@
 //! the spool continue with another file in the next directory. Every call that may wait for the
 //! disk runs in the thread pool.
 
-mod anonymous;
+pub(crate) mod anonymous;
 #[cfg(test)]
 mod tests;
 

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub use lighty_cache::disk::DiskReport;
 use lighty_cache::flight::{Boarding, FlightHead, Passenger};
 use lighty_cache::key::Key;
 use lighty_cache::object::{Object, StoredHead};
@@ -36,7 +37,7 @@ use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
 use lighty_io::clock::alarms::Alarm;
 
-use answer::{StoredBody, answer};
+use answer::{OpenContent, StoredBody, answer};
 use body::FlightBody;
 use fill::{Fill, Handover, Unshared};
 use outcome::{CacheWord, conclude};
@@ -83,8 +84,9 @@ impl Cache {
         }
         let (authority, target) = (&*request.authority, &*request.target);
         let uri = RequestUri { scheme: request.scheme, authority, target };
+        let now_ms = unix_ms(ex);
         for target in rules::invalidated_targets(uri, &response.fields) {
-            store.invalidate(authority, &target);
+            store.invalidate(authority, &target, now_ms);
         }
     }
 
@@ -105,8 +107,8 @@ impl Cache {
         let found = query.store.find(&query.key, &ex.request.fields);
         if let Some(object) = &found
             && reuse(ex, own, object) == Reuse::Fresh
+            && serve_stored(ex, own, &query, object, CacheWord::Hit)
         {
-            hit(ex, own, object);
             return Step::Answered;
         }
         Step::Wait(Box::pin(attend(ex, settings, query, found)))
@@ -184,6 +186,11 @@ pub fn unknown_stores(config: &Config<Settings>) -> Vec<String> {
     names.into_iter().map(error).collect()
 }
 
+/// The time in milliseconds since 1970.
+fn unix_ms(ex: &Exchange) -> u64 {
+    u64::try_from(ex.machine.clock.unix_s()).unwrap_or(0).saturating_mul(1000)
+}
+
 /// True for requests that a stored response may answer.
 fn is_candidate(ex: &Exchange, own: &CacheSettings) -> bool {
     let request = &ex.request;
@@ -236,10 +243,34 @@ fn reuse(ex: &Exchange, own: &CacheSettings, object: &Object) -> Reuse {
     rules::reuse(&freshness, &request_facts(ex), &own.policy, now_s)
 }
 
-/// Answers from the store.
-fn hit(ex: &mut Exchange, own: &CacheSettings, object: &Object) {
-    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
-    conclude(ex, own, CacheWord::Hit, Some(object));
+/// Answers from the store. Returns false if the body has left the disk.
+fn serve_stored(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    object: &Arc<Object>,
+    word: CacheWord,
+) -> bool {
+    let Some(content) = OpenContent::of(&query.store, object) else {
+        query.store.drop_from_memory(object);
+        return false;
+    };
+    answer(ex, own, &object.head, StoredBody::Whole(content));
+    conclude(ex, own, word, Some(object));
+    true
+}
+
+/// The stored response, from memory or from the disk.
+async fn look_up(ex: &Exchange, query: &StoreQuery) -> Option<Arc<Object>> {
+    let fields = &ex.request.fields;
+    if let Some(object) = query.store.find(&query.key, fields) {
+        return Some(object);
+    }
+    let place = query.store.locate(&query.key, fields)?;
+    let (store, key, fields) = (Arc::clone(&query.store), query.key.clone(), fields.clone());
+    let load = move || store.load(&key, &fields, &place);
+    // If no thread can be had, the response is fetched.
+    ex.machine.engine.run_read(load).await.ok().flatten()
 }
 
 /// Answers a request that no fresh response is stored for.
@@ -251,19 +282,23 @@ async fn attend(
 ) -> Step<'static> {
     let own = settings.module::<CacheSettings>();
     for _ in 0..ROUNDS_MAX {
+        if found.is_none() {
+            found = look_up(ex, &query).await;
+        }
         let stale = match found.take() {
             Some(object) => match reuse(ex, own, &object) {
-                Reuse::Fresh => {
-                    hit(ex, own, &object);
-                    return Step::Answered;
-                }
+                Reuse::Fresh => match serve_stored(ex, own, &query, &object, CacheWord::Hit) {
+                    true => return Step::Answered,
+                    false => continue,
+                },
                 Reuse::Stale { may_revalidate_in_background } => {
                     if may_revalidate_in_background {
                         refresh(ex, own, &query, &object);
                     }
-                    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
-                    conclude(ex, own, CacheWord::Stale, Some(&object));
-                    return Step::Answered;
+                    if serve_stored(ex, own, &query, &object, CacheWord::Stale) {
+                        return Step::Answered;
+                    }
+                    continue;
                 }
                 Reuse::GatewayTimeout => return gateway_timeout(ex),
                 Reuse::Never => return Step::Next,
@@ -302,7 +337,7 @@ async fn attend(
         };
         match wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await {
             Waited::Done(step) => return step,
-            Waited::Again => found = query.store.find(&query.key, &ex.request.fields),
+            Waited::Again => found = None,
         }
     }
     conclude(ex, own, CacheWord::Pass, None);
@@ -391,9 +426,11 @@ async fn wait(
             if handover.is_none() && !is_shared || !object.fits(&ex.request.fields) {
                 return Waited::Again;
             }
-            answer(ex, own, &object.head, StoredBody::Whole(&object.content));
-            conclude(ex, own, if is_same { CacheWord::Stale } else { word }, Some(&object));
-            Waited::Done(Step::Answered)
+            let word = if is_same { CacheWord::Stale } else { word };
+            match serve_stored(ex, own, query, &object, word) {
+                true => Waited::Done(Step::Answered),
+                false => Waited::Again,
+            }
         }
         Boarding::Streaming(head) => board(ex, own, passenger, &head, handover.is_some(), word),
         Boarding::Unshared => match handover.and_then(|handover| handover.borrow_mut().take()) {
@@ -432,7 +469,7 @@ fn board(
     if !(is_own || is_shared && fits) {
         return Waited::Again;
     }
-    let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
+    let body = Body::Stream(Box::new(FlightBody::new(passenger, head.length)));
     answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
     conclude(ex, own, word, None);
     Waited::Done(Step::Answered)

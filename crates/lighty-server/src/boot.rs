@@ -4,6 +4,7 @@
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
 pub mod block_settings;
+pub(crate) mod caches;
 mod callers;
 mod control_socket;
 pub(crate) mod database_directories;
@@ -151,6 +152,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
     let shares = WorkerShares::of(&server, fds, workers);
     let first = Arc::new(Plan { number: 0, config, shared, shares, sockets });
+    caches::open(&first, &log)?;
     let (plans, published) = watch::channel(Arc::clone(&first));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
@@ -239,6 +241,7 @@ fn acquire(
     let main_loop = start_main_loop()?;
     let tls = load_tls(config, server)?;
     let files = followed::read(config).map_err(BootError::Files)?;
+    caches::prepare(config, owner_of_files(server)?)?;
     let handed = takeover.as_mut().map(|takeover| takeover.listeners()).unwrap_or_default();
     let bound = bind(config, server, handed, workers)?;
     let logs = open_logs(config, server)?;
@@ -323,6 +326,7 @@ impl Running {
         reloader.service.stop();
         // A reload may be waiting for one.
         lighty_config::end_commands();
+        caches::close(&reloader.plans.borrow());
         let access = reloader.access_logs();
         let exporters: Exporters = reloader.state_of("mod_tracing");
         drop(own.control);
@@ -588,11 +592,15 @@ fn prepare_store(
     materials: &Materials,
 ) -> Result<(), BootError> {
     let Some(plan) = acme::plan(config, materials.on_demand()) else { return Ok(()) };
+    plan.store.prepare(owner_of_files(server)?).map_err(failed("acme.store"))
+}
+
+/// The user and the group that files of the server are given to, if root starts it.
+fn owner_of_files(server: &ServerSettings) -> Result<Option<(u32, u32)>, BootError> {
     let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
         .map_err(failed("server.username"))?;
     let user = identity.user.as_ref().filter(|_| privileges::is_root());
-    let owner = user.map(|user| (user.uid, identity.gid.unwrap_or(user.gid)));
-    plan.store.prepare(owner).map_err(failed("acme.store"))
+    Ok(user.map(|user| (user.uid, identity.gid.unwrap_or(user.gid))))
 }
 
 /// Creates the service that maintains certificates, and shows its figures.

@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::acme;
 use crate::boot::database_directories::check_database_directories;
 use crate::boot::document_root::check_document_root;
-use crate::boot::error_log;
+use crate::boot::{caches, error_log};
 use crate::control::kept::KeptOrders;
 use crate::followed::{self, FollowedFiles};
 use crate::listen::listeners;
@@ -401,6 +401,9 @@ impl Reloader {
         plan.shared.access_logs.set_rotation(server.log_rotation);
         webdav::databases(&plan.config)
             .for_each(|(path, _)| plan.shared.stores.expect(path.as_ref()));
+        if let Err(error) = caches::open(&plan, &self.log) {
+            self.say(Level::Error, &error.to_string());
+        }
         self.upstreams.trust(Arc::clone(&plan.shared.tls.materials));
         self.upstreams.commit(&plan.shared.naming);
         self.figures.adopt(plan.number, &plan.shared.tls.materials);
@@ -622,6 +625,7 @@ fn open_files(
         refusals.push(format!("acme.store: {error}"));
     }
     let files = followed::read(next).map_err(|faults| refusals.extend(faults));
+    refusals.extend(caches::faults(next));
     Some((logs.ok()?, errors.ok()?, tls.ok()?, files.ok()?))
 }
 

@@ -83,11 +83,20 @@ impl OpenFile {
     /// An unnamed file of the server's own, which grows while it is read. Its size is unknown, so
     /// its metadata has the largest possible size.
     pub(crate) fn growing(fd: OwnedFd, fs: FsClass, meta: Meta) -> OpenFile {
-        let meta = Meta { size: i64::MAX as u64, ..meta };
-        let opened = OpenedPath { fd, meta, fs: Some(fs) };
-        let mut file = OpenFile::new(opened, fs);
-        file.closes_slowly = true;
-        file
+        OpenFile::shared(Arc::new(fd), fs, meta)
+    }
+
+    /// A file of the server's own, which may grow, and of which others have the descriptor, too.
+    pub(super) fn shared(fd: Arc<OwnedFd>, fs: FsClass, meta: Meta) -> OpenFile {
+        OpenFile {
+            fd: Some(fd),
+            meta: Meta { size: i64::MAX as u64, ..meta },
+            fs,
+            whole: Cell::new(ResidencyHit::default()),
+            cold_until_ms: Cell::new(0),
+            closes_slowly: true,
+            windows: OnceCell::new(),
+        }
     }
 
     /// The descriptor, for a job in another thread. While this is held, it stays open and refers to

@@ -62,7 +62,7 @@ pub(super) fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Writes as many bytes as possible. Returns their number, and the error, if any.
-pub(super) fn write_all(
+pub(crate) fn write_all(
     file: BorrowedFd<'_>,
     bytes: &[u8],
     offset: u64,

@@ -1,20 +1,73 @@
 //! Responses from the store: whole, in part, or 304.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use bytes::Bytes;
-use lighty_buf::ChunkQueue;
-use lighty_cache::object::{Content, StoredHead};
+use lighty_buf::{ChunkQueue, FileRange};
+use lighty_cache::disk::BodyFile;
+use lighty_cache::object::{Content, Object, StoredHead};
 use lighty_cache::rules::{ClientOutcome, client_condition, not_modified_fields};
+use lighty_cache::store::ResponseStore;
 use lighty_core::exchange::body::Body;
 use lighty_core::exchange::response::Maker;
 use lighty_core::{Exchange, pipeline};
 use lighty_http::range::{self, ByteRange, Selection};
 use lighty_http::{Known, Method, Status};
+use lighty_io::file::FileEngine;
 
+use super::body::CheckedBody;
 use super::settings::CacheSettings;
+
+/// A whole body, which stays readable.
+pub(super) struct OpenContent<'a> {
+    content: &'a Content,
+    file: Option<Arc<BodyFile>>,
+    /// The response that the body belongs to, and its store.
+    owner: (&'a Arc<ResponseStore>, &'a Arc<Object>),
+}
+
+impl<'a> OpenContent<'a> {
+    /// The body of a response. `None` if it has left the disk.
+    pub(super) fn of(store: &'a Arc<ResponseStore>, object: &'a Arc<Object>) -> Option<Self> {
+        let content = &object.content;
+        let file = match content.stored() {
+            Some(stored) => Some(stored.file()?),
+            None => None,
+        };
+        Some(Self { content, file, owner: (store, object) })
+    }
+
+    /// The bytes from `start` to `end`.
+    fn part(&self, engine: &FileEngine, start: u64, end: u64) -> Body {
+        let (Some(stored), Some(file)) = (self.content.stored(), &self.file) else {
+            return match (start, end == self.content.len()) {
+                (0, true) => body_of(self.content.pieces().iter().cloned()),
+                _ => body_of(self.content.slice(start, end).into_iter()),
+            };
+        };
+        let file = Rc::new(file.file.to_send());
+        let Some(check) = stored.check() else {
+            let (offset, length) = (stored.offset + start, end - start);
+            let mut queue = ChunkQueue::new();
+            queue.push_file(FileRange { file, offset, length });
+            return Body::Chunks(queue);
+        };
+        let (store, object) = (Arc::clone(self.owner.0), Arc::clone(self.owner.1));
+        Body::Stream(Box::new(CheckedBody::new(
+            engine.clone(),
+            file,
+            Arc::clone(check),
+            (stored.offset, self.content.len()),
+            (start, end),
+            Box::new(move || store.remove_damaged(&object)),
+        )))
+    }
+}
 
 /// The body that belongs to a head.
 pub(super) enum StoredBody<'a> {
-    Whole(&'a Content),
+    Whole(OpenContent<'a>),
     /// It is still arriving; its length, if known.
     Arriving(Body, Option<u64>),
 }
@@ -66,31 +119,33 @@ fn give_body(ex: &mut Exchange, body: StoredBody<'_>, ranges: bool, method: Meth
             return;
         }
     };
+    let length = content.content.len();
     if method == Method::Head {
-        ex.response.head_content_length = Some(content.len());
+        ex.response.head_content_length = Some(length);
         return;
     }
-    if ranges && pipeline::conditions::range_applies(ex) && give_range(ex, content) {
+    if ranges && pipeline::conditions::range_applies(ex) && give_range(ex, &content) {
         return;
     }
-    ex.response.body = body_of(content.pieces().iter().cloned());
+    ex.response.body = content.part(&ex.machine.engine, 0, length);
 }
 
 /// Answers with a part; `false` if the whole is the right answer.
-fn give_range(ex: &mut Exchange, content: &Content) -> bool {
+fn give_range(ex: &mut Exchange, content: &OpenContent<'_>) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
     let (mut parts, mut text) = (Vec::new(), Vec::new());
-    match range::select(wanted, content.len(), &mut parts) {
+    let length = content.content.len();
+    match range::select(wanted, length, &mut parts) {
         // Several parts are seldom asked for, and the whole is a valid response to that.
         Selection::Whole | Selection::Multiple => return false,
         Selection::Unsatisfiable => {
             ex.fail_status(Status::RANGE_NOT_SATISFIABLE);
-            range::push_unsatisfied_range(content.len(), &mut text);
+            range::push_unsatisfied_range(length, &mut text);
         }
         Selection::Single(ByteRange { start, end }) => {
             ex.response.status = Status::PARTIAL_CONTENT;
-            range::push_content_range(ByteRange { start, end }, content.len(), &mut text);
-            ex.response.body = body_of(content.slice(start, end).into_iter());
+            range::push_content_range(ByteRange { start, end }, length, &mut text);
+            ex.response.body = content.part(&ex.machine.engine, start, end);
         }
     }
     ex.response.fields.set(Known::ContentRange, text);

@@ -95,7 +95,11 @@ pub(super) async fn purge(ex: &mut Exchange, rule: PurgeRule, stores: Vec<Arc<Re
             return;
         }
     };
-    let text = order.carry_out(&ex.request.authority, &stores);
+    let text = order.carry_out(&ex.request.authority, &stores, super::unix_ms(ex));
+    // The answer says that the purge holds, also after a crash.
+    for store in stores.into_iter().filter(|store| store.disk().is_some()) {
+        let _ = ex.machine.engine.run(move || store.wait_for_purges()).await;
+    }
     ex.log(Level::Notice, &format!("cache.purge: {text}"));
     let mut body = Vec::new();
     json::push(&PurgeReply { purged: &text }, &mut body);
@@ -171,7 +175,7 @@ impl PurgeOrder {
     }
 
     /// Adds a rule to each store. Returns a description.
-    fn carry_out(&self, authority: &[u8], stores: &[Arc<ResponseStore>]) -> String {
+    fn carry_out(&self, authority: &[u8], stores: &[Arc<ResponseStore>], now_ms: u64) -> String {
         let host = self.host.as_deref().unwrap_or(authority);
         let (scope, what) = match &self.scope {
             Some(OrderedScope::Host(host)) => (PurgeScope::Host(host), shown("host", host)),
@@ -184,7 +188,7 @@ impl PurgeOrder {
         };
         let kind = if self.is_soft { PurgeKind::Soft } else { PurgeKind::Hard };
         for store in stores {
-            store.purge(scope, kind);
+            store.purge(scope, kind, now_ms);
         }
         what
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lighty_cache::disk::DiskLimits;
 use lighty_cache::rules::{Policy, QueryRule, RequestDirectives, SetCookie, ValidRow};
 use lighty_cache::store::Limits;
 use lighty_config::{
@@ -17,7 +18,13 @@ use super::purging::{self, PurgeRules};
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 44;
 
 /// Largest body that is stored, in bytes.
-const OBJECT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
+const OBJECT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 40;
+
+/// Largest body in memory of a store on a disk, in bytes.
+const MEMORY_OBJECT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
+
+/// Files of a store on a disk, in bytes.
+const DISK_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 48;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
@@ -69,12 +76,56 @@ module_settings!(CacheSettings);
 pub(super) struct StoreSpec {
     pub(super) name: Arc<str>,
     pub(super) memory: u64,
-    pub(super) object_bytes: u64,
+    /// Bytes of the largest body, if it is configured.
+    object_bytes: Option<u64>,
+    /// Its directory; empty: it is in memory only.
+    pub(super) path: Arc<str>,
+    /// Bytes of its files.
+    size: u64,
+    memory_object_bytes: u64,
+    free_percent: u8,
+    verifies_always: bool,
 }
 
 impl StoreSpec {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            memory: 64 << 20,
+            object_bytes: None,
+            path: "".into(),
+            size: 1 << 30,
+            memory_object_bytes: 64 << 10,
+            free_percent: 5,
+            verifies_always: false,
+        }
+    }
+
+    pub(super) fn is_on_disk(&self) -> bool {
+        !self.path.is_empty()
+    }
+
+    /// Limits on a disk. One body must not displace most of the others.
     pub(super) fn limits(&self, variants: usize) -> Limits {
-        Limits { memory: self.memory, object_bytes: self.object_bytes, variants }
+        let object_bytes = self.object_bytes.unwrap_or(1 << 30).min(self.size / 4);
+        let disk_from_bytes = self.memory_object_bytes;
+        Limits { memory: self.memory, object_bytes, disk_from_bytes, variants }
+    }
+
+    /// Limits without a disk.
+    pub(super) fn memory_limits(&self, variants: usize) -> Limits {
+        let object_bytes = self.object_bytes.unwrap_or(1 << 20);
+        Limits { memory: self.memory, object_bytes, disk_from_bytes: u64::MAX, variants }
+    }
+
+    pub(super) fn disk_limits(&self) -> DiskLimits {
+        DiskLimits {
+            bytes: self.size,
+            memory_object_bytes: self.memory_object_bytes,
+            queued_bytes: (self.memory / 4).min(16 << 20),
+            free_percent: self.free_percent,
+            verifies_always: self.verifies_always,
+        }
     }
 }
 
@@ -141,13 +192,21 @@ fn stores() -> Vec<Directive<Settings>> {
             own(s).stores = Arc::clone(v);
         }))
         .scope(Scope::Server)
+        .needs_at("path", NeedKind::Written)
         .default("()")
         .doc(
-            "Stores of responses by name. `memory` is the memory of a store (\"64M\"); \
-             `max-object-size` the largest body that is stored (\"1M\"). All workers share a store, \
-             and a reload keeps its contents.",
+            "Stores of responses by name. `memory` is the memory of a store (\"64M\"); `path` its \
+             directory, without which it is in memory only; `size` the bytes of its files (\"1G\"); \
+             `max-object-size` the largest body that is stored (\"1M\", with a path \"1G\"), at most \
+             a quarter of `size`; `memory-object-size` the largest body in memory (\"64K\"); \
+             `min-free` the part of the file system that stays free (\"5%\"); `verify` says whether \
+             bodies are compared with their checksums the first time (`first`) or `always`. All \
+             workers share a store, and a reload keeps its contents. See \
+             [Caching](../caching.md#on-a-disk).",
         )
-        .example("cache.stores = ( \"pages\" => ( \"memory\" => \"256M\" ) )"),
+        .example(
+            "cache.stores = ( \"pages\" => ( \"memory\" => \"256M\" ),\n                 \"files\" => ( \"path\" => \"/var/cache/lighty/files\", \"size\" => \"20G\" ) )",
+        ),
         row(Directive::string("cache.store", |s, v| own(s).store = v))
             .needs(NeedKind::Nothing)
             .default("")
@@ -399,28 +458,64 @@ fn parse_stores(value: &Value, _: &CompileCtx) -> Result<Arc<[StoreSpec]>, Rejec
             reject
         })
     };
-    items.iter().map(named).collect()
+    let specs: Arc<[StoreSpec]> = items.iter().map(named).collect::<Result<_, _>>()?;
+    for (at, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.is_on_disk()) {
+        if specs[..at].iter().any(|other| other.path == spec.path) {
+            return Err(Reject::new(format!("has two stores in \"{}\"", spec.path)));
+        }
+    }
+    Ok(specs)
 }
 
 fn parse_store(key: &str, value: &Value) -> Result<StoreSpec, Reject> {
     let items = value.as_list().ok_or_else(|| Reject::new("needs an array").help(STORES_FORM))?;
-    let mut spec = StoreSpec { name: key.into(), memory: 64 << 20, object_bytes: 1 << 20 };
+    let mut spec = StoreSpec::new(key);
     for (key, item) in items {
-        let at = |reject: Reject| reject.at(item.span);
-        match key.as_deref() {
-            Some("memory") => spec.memory = parse_size(&item.value, &MEMORY_BYTES).map_err(at)?,
-            Some("max-object-size") => {
-                spec.object_bytes = parse_size(&item.value, &OBJECT_BYTES).map_err(at)?;
-            }
-            Some(other) => {
-                let reject = Reject::new(format!("has an unknown key \"{other}\"")).at(item.span);
-                return Err(reject.did_you_mean(other, ["memory", "max-object-size"]));
-            }
-            None => return Err(Reject::new("has an element without a key").help(STORES_FORM)),
-        }
+        let Some(key) = key else {
+            return Err(Reject::new("has an element without a key").help(STORES_FORM));
+        };
+        set_of_store(&mut spec, key, &item.value).map_err(|reject| reject.at(item.span))?;
     }
     Ok(spec)
 }
+
+fn set_of_store(spec: &mut StoreSpec, key: &str, value: &Value) -> Result<(), Reject> {
+    match key {
+        "memory" => spec.memory = parse_size(value, &MEMORY_BYTES)?,
+        "max-object-size" => spec.object_bytes = Some(parse_size(value, &OBJECT_BYTES)?),
+        "size" => spec.size = parse_size(value, &DISK_BYTES)?,
+        "memory-object-size" => {
+            spec.memory_object_bytes = parse_size(value, &MEMORY_OBJECT_BYTES)?;
+        }
+        "path" => {
+            let path = value.as_str().filter(|path| path.starts_with('/'));
+            let path = path.ok_or_else(|| Reject::new("must be the absolute path of a directory"))?;
+            spec.path = path.trim_end_matches('/').into();
+        }
+        "min-free" => {
+            let percent = value.as_str().and_then(|text| text.strip_suffix('%'));
+            let percent = percent.and_then(|text| text.parse().ok()).filter(|part| *part <= 90);
+            let form = "must be a part of the file system from \"0%\" to \"90%\"";
+            spec.free_percent = percent.ok_or_else(|| Reject::new(form))?;
+        }
+        "verify" => {
+            spec.verifies_always = match value.as_str() {
+                Some("first") => false,
+                Some("always") => true,
+                _ => return Err(Reject::new("must be \"first\" or \"always\"")),
+            }
+        }
+        other => {
+            let reject = Reject::new(format!("has an unknown key \"{other}\""));
+            return Err(reject.did_you_mean(other, STORE_KEYS));
+        }
+    }
+    Ok(())
+}
+
+/// Keys of a store.
+const STORE_KEYS: [&str; 7] =
+    ["memory", "max-object-size", "path", "size", "memory-object-size", "min-free", "verify"];
 
 fn parse_valid(value: &Value, _: &CompileCtx) -> Result<Vec<ValidRow>, Reject> {
     let help = "write `( \"200\" => \"10min\", \"any\" => 60 )`";

@@ -231,6 +231,7 @@ async fn obey(
         Signal::GracefulStop if leaving.is_some() => {
             let patience = main.reloader.graceful_patience();
             main.reloader.service.stop();
+            super::caches::release(&main.reloader.plans.borrow());
             let board = main.reloader.plans.borrow().shared.board.clone();
             // Its last counters pass through this process.
             let is_needed = || board.has_predecessor();

@@ -1,0 +1,435 @@
+//! Stores on a disk: what comes back after a restart, and what does not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_http::{Fields, Known};
+
+use super::*;
+use crate::flight::FlightHead;
+use crate::key::KeyWriter;
+use crate::object::StoredHead;
+use crate::purge::{KeyPlaces, PurgeKind, PurgeScope};
+use crate::store::{Joined, Limits, ResponseStore};
+
+const PLACES: KeyPlaces = KeyPlaces { host: 0, target: 1 };
+
+fn disk_limits() -> DiskLimits {
+    DiskLimits {
+        bytes: 64 << 20,
+        memory_object_bytes: 64 << 10,
+        queued_bytes: 512 << 10,
+        free_percent: 0,
+        verifies_always: false,
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        memory: 4 << 20,
+        object_bytes: 32 << 20,
+        disk_from_bytes: 64 << 10,
+        variants: 32,
+    }
+}
+
+/// A store in a directory, and what it has reported.
+struct Bed {
+    store: Arc<ResponseStore>,
+    reports: Arc<Mutex<Vec<String>>>,
+}
+
+impl Bed {
+    fn open(path: &Path) -> Self {
+        Self::open_with(path, disk_limits(), limits())
+    }
+
+    fn open_with(path: &Path, disk: DiskLimits, limits: Limits) -> Self {
+        let bed = Self::begin(path, disk, limits);
+        bed.wait_until_ready();
+        bed
+    }
+
+    fn begin(path: &Path, disk: DiskLimits, limits: Limits) -> Self {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let report = {
+            let reports = Arc::clone(&reports);
+            Box::new(move |text: &str| reports.lock().expect("a lock").push(text.to_owned()))
+        };
+        let disk = Disk::prepare(path, PLACES, disk, report).expect("usable");
+        let store = ResponseStore::on_disk(limits, PLACES, disk).expect("started");
+        Self { store, reports }
+    }
+
+    fn wait_until_ready(&self) {
+        let disk = self.disk();
+        let (queue, is_late) = disk
+            .has_written
+            .wait_timeout_while(disk.queue(), Duration::from_secs(20), |_| !disk.is_ready())
+            .expect("a lock");
+        drop(queue);
+        assert!(!is_late.timed_out());
+    }
+
+    fn disk(&self) -> &Arc<Disk> {
+        self.store.disk().expect("a disk")
+    }
+
+    fn put(&self, target: &str, body: &[u8]) {
+        self.put_varied(target, body, &[], &Fields::default());
+    }
+
+    fn put_varied(&self, target: &str, body: &[u8], names: &[&str], request: &Fields) {
+        let names: Box<[Box<[u8]>]> = names.iter().map(|name| name.as_bytes().into()).collect();
+        let Joined::Begins(mut pilot, _) = self.store.join(&key(target), request, false, 0) else {
+            panic!("{target}: no flight of its own");
+        };
+        let mut head = StoredHead::empty();
+        head.fields.push(b"Content-Type", b"text/plain");
+        head.tags = [self.store.tag(b"all")].into();
+        head.names = names;
+        let selecting = selecting_key(&head.names, request).into();
+        let length = Some(body.len() as u64);
+        pilot.depart(FlightHead { head, selecting, length });
+        for piece in body.chunks(16_000) {
+            pilot.push(Bytes::copy_from_slice(piece));
+        }
+        pilot.land();
+    }
+
+    /// Has an object in memory written.
+    fn write(&self, target: &str) {
+        let object = self.store.find(&key(target), &Fields::default()).expect("in memory");
+        assert!(self.disk().save(&object));
+        self.disk().settle();
+    }
+
+    /// The body as a request gets it: from memory, or else from the disk.
+    fn get(&self, target: &str) -> Option<Vec<u8>> {
+        self.get_varied(target, &Fields::default())
+    }
+
+    fn get_varied(&self, target: &str, request: &Fields) -> Option<Vec<u8>> {
+        let key = key(target);
+        let object = self.store.find(&key, request).or_else(|| {
+            let place = self.store.locate(&key, request)?;
+            self.store.load(&key, request, &place)
+        })?;
+        assert_eq!(object.head.fields.get(Known::ContentType), Some(&b"text/plain"[..]));
+        let content = &object.content;
+        let Some(stored) = content.stored() else { return Some(content.pieces().concat()) };
+        let length = usize::try_from(content.len()).expect("small");
+        let body = stored.file()?.file.read_range(stored.offset, length).expect("read");
+        if let Some(check) = stored.check() {
+            let blocks = body.chunks(BLOCK_BYTES).enumerate();
+            if !blocks.into_iter().all(|(number, block)| check.proves(number as u64, block)) {
+                return None;
+            }
+        }
+        Some(body)
+    }
+
+    fn close(self) {
+        self.store.close(Duration::from_secs(20));
+    }
+
+    /// Ends as a killed process does: nothing in memory is written.
+    fn kill(self) {
+        self.disk().dir.get().expect("open").release();
+        std::mem::forget(self);
+    }
+}
+
+fn key(target: &str) -> Key {
+    KeyWriter::default().part(b"host").part(target.as_bytes()).finish()
+}
+
+fn body(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * 31 + seed * 7) % 251) as u8).collect()
+}
+
+fn segments(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("one").path());
+    let mut found: Vec<_> =
+        entries.filter(|path| path.to_string_lossy().contains("segment-")).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn responses_that_were_used_are_there_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    for (number, length) in [(0, 0), (1, 1), (2, 44), (3, 64 << 10), (4, 70 << 10), (5, 1 << 20)] {
+        let target = format!("/{number}");
+        bed.put(&target, &body(number, length));
+        assert_eq!(bed.get(&target).expect("stored"), body(number, length), "{number}");
+    }
+    bed.put("/large", &body(9, 3 << 20));
+    lighty_testkit::wait_until(Duration::from_secs(20), || bed.get("/large").is_some());
+    bed.put("/once", b"not used again");
+    bed.close();
+    let bed = Bed::open(dir.path());
+    for (number, length) in [(0, 0), (1, 1), (2, 44), (3, 64 << 10), (4, 70 << 10), (5, 1 << 20)] {
+        let target = format!("/{number}");
+        assert_eq!(bed.get(&target).expect("stored"), body(number, length), "{number}");
+        assert_eq!(bed.get(&target).expect("stored"), body(number, length), "{number}, again");
+    }
+    assert_eq!(bed.get("/large").expect("stored"), body(9, 3 << 20));
+    assert_eq!(bed.get("/once"), None);
+    assert_eq!(bed.get("/other"), None);
+    assert!(bed.reports.lock().expect("a lock").is_empty());
+    bed.close();
+}
+
+#[test]
+fn variants_come_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    let request = |value: &str| {
+        let mut fields = Fields::default();
+        fields.push(b"X-Kind", value.as_bytes());
+        fields
+    };
+    for value in ["a", "b"] {
+        bed.put_varied("/", value.as_bytes(), &["x-kind"], &request(value));
+        bed.get_varied("/", &request(value)).expect("in memory");
+    }
+    bed.close();
+    let bed = Bed::open(dir.path());
+    for value in ["a", "b"] {
+        assert_eq!(bed.get_varied("/", &request(value)).expect("stored"), value.as_bytes());
+    }
+    assert_eq!(bed.get_varied("/", &request("c")), None);
+    bed.close();
+}
+
+#[test]
+fn a_killed_process_loses_what_is_only_in_memory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.put("/written", b"on the disk");
+    bed.write("/written");
+    bed.put("/memory", b"in memory");
+    bed.get("/memory").expect("stored");
+    bed.kill();
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/written").expect("stored"), b"on the disk");
+    assert_eq!(bed.get("/memory"), None);
+    assert_eq!(segments(dir.path()).len(), 1, "the segment has its footer now");
+    bed.close();
+}
+
+#[test]
+fn no_flipped_byte_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let original = dir.path().join("original");
+    let bed = Bed::open(&original);
+    bed.put("/small", &body(1, 100));
+    bed.get("/small").expect("stored");
+    bed.close();
+    let segment = segments(&original).pop().expect("a segment");
+    let (whole, name) = (fs::read(&segment).expect("read"), segment.file_name().expect("a name"));
+    let mut found = 0;
+    for at in 0..whole.len() {
+        let path = dir.path().join("copy");
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("made");
+        fs::copy(original.join("store"), path.join("store")).expect("copied");
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(path.join(name), damaged).expect("written");
+        let bed = Bed::open(&path);
+        if let Some(got) = bed.get("/small") {
+            assert_eq!(got, body(1, 100), "byte {at}");
+            found += 1;
+        }
+        bed.close();
+    }
+    assert!(found > 0, "a damaged footer is not the end");
+}
+
+#[test]
+fn cut_segments_are_read_up_to_the_cut() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    for number in 0..20 {
+        bed.put(&format!("/{number}"), &body(number, 1000));
+        bed.write(&format!("/{number}"));
+    }
+    bed.kill();
+    let segment = segments(dir.path()).pop().expect("a segment");
+    let length = fs::metadata(&segment).expect("there").len();
+    let file = fs::OpenOptions::new().write(true).open(&segment).expect("opened");
+    file.set_len(length / 2 + 7).expect("cut");
+    let bed = Bed::open(dir.path());
+    let found = (0..20).filter(|number| {
+        let got = bed.get(&format!("/{number}"));
+        assert!(got.as_ref().is_none_or(|got| *got == body(*number, 1000)));
+        got.is_some()
+    });
+    let found = found.count();
+    assert!((9..=10).contains(&found), "{found}");
+    bed.close();
+}
+
+#[test]
+fn old_responses_leave_and_the_used_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = DiskLimits { bytes: 16 << 20, ..disk_limits() };
+    let bed = Bed::open_with(dir.path(), disk, Limits { memory: 2 << 20, ..limits() });
+    let size = 32 << 10;
+    bed.put("/used", &body(0, size));
+    bed.write("/used");
+    for number in 1..1_500 {
+        let target = format!("/{number}");
+        bed.put(&target, &body(number, size));
+        let object = bed.store.find(&key(&target), &Fields::default()).expect("in memory");
+        assert!(bed.disk().save(&object));
+        if number % 8 == 0 {
+            bed.disk().settle();
+            assert_eq!(bed.get("/used").expect("kept"), body(0, size), "{number}");
+        }
+    }
+    bed.disk().settle();
+    assert!(bed.disk().bytes() <= 16 << 20, "{}", bed.disk().bytes());
+    let on_disk: u64 = segments(dir.path())
+        .iter()
+        .map(|path| fs::metadata(path).expect("there").len())
+        .sum();
+    assert!(on_disk <= 16 << 20, "{on_disk}");
+    assert_eq!(bed.get("/1"), None);
+    assert_eq!(bed.get("/1499").expect("new"), body(1_499, size));
+    assert!(bed.disk().counters().kept.load(Ordering::Relaxed) > 0);
+    bed.close();
+    let bed = Bed::open_with(dir.path(), disk, limits());
+    assert_eq!(bed.get("/used").expect("kept"), body(0, size));
+    bed.close();
+}
+
+#[test]
+fn large_bodies_leave_with_their_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = DiskLimits { bytes: 32 << 20, ..disk_limits() };
+    let bed = Bed::open_with(dir.path(), disk, limits());
+    for number in 0..30 {
+        let target = format!("/{number}");
+        bed.put(&target, &body(number, 4 << 20));
+        lighty_testkit::wait_until(Duration::from_secs(20), || bed.get(&target).is_some());
+        bed.disk().settle();
+    }
+    assert!(bed.disk().bytes() <= (32 << 20) + (4 << 20), "{}", bed.disk().bytes());
+    assert_eq!(bed.get("/29").expect("new"), body(29, 4 << 20));
+    assert_eq!(bed.get("/0"), None);
+    let files = || {
+        let dirs = fs::read_dir(dir.path().join("large")).expect("a directory");
+        dirs.map(|dir| fs::read_dir(dir.expect("one").path()).expect("a directory").count())
+            .sum::<usize>()
+    };
+    assert!(files() <= 9, "{}", files());
+    bed.close();
+    fs::write(dir.path().join("part/0000000000000001"), b"left over").expect("written");
+    fs::write(dir.path().join("large/01/0000000000000f01"), b"of no record").unwrap_or(());
+    let bed = Bed::open_with(dir.path(), disk, limits());
+    assert!(!dir.path().join("part/0000000000000001").exists());
+    assert!(!dir.path().join("large/01/0000000000000f01").exists());
+    assert_eq!(bed.get("/29").expect("still there"), body(29, 4 << 20));
+    bed.close();
+}
+
+#[test]
+fn purges_hold_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    for target in ["/a", "/b/1", "/c"] {
+        bed.put(target, target.as_bytes());
+        bed.write(target);
+    }
+    bed.store.purge(PurgeScope::Url(b"host", b"/a"), PurgeKind::Hard, 5);
+    bed.store.purge(PurgeScope::Prefix(b"host", b"/b/"), PurgeKind::Soft, 5);
+    bed.store.wait_for_purges();
+    bed.kill();
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/a"), None);
+    let place = bed.store.locate(&key("/b/1"), &Fields::default()).expect("there");
+    let stale = bed.store.load(&key("/b/1"), &Fields::default(), &place).expect("stale");
+    assert!(stale.is_purged_softly());
+    assert_eq!(bed.get("/c").expect("not purged"), b"/c");
+    // The time may go back between two processes.
+    bed.store.purge(PurgeScope::Tag(b"all"), PurgeKind::Hard, 1);
+    assert_eq!(bed.get("/c"), None);
+    bed.put("/c", b"new");
+    assert_eq!(bed.get("/c").expect("sent after the purge"), b"new");
+    bed.close();
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/c").expect("sent after the purge"), b"new");
+    bed.close();
+}
+
+#[test]
+fn a_lost_log_of_purges_loses_what_came_after() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.store.purge(PurgeScope::All, PurgeKind::Hard, 5);
+    bed.put("/a", b"a");
+    bed.write("/a");
+    bed.close();
+    fs::remove_file(dir.path().join("purges")).expect("removed");
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/a"), None);
+    bed.close();
+}
+
+#[test]
+fn a_successor_takes_over_once_the_directory_is_free() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let old = Bed::open(dir.path());
+    old.put("/a", b"a");
+    old.get("/a").expect("stored");
+    let new = Bed::begin(dir.path(), disk_limits(), limits());
+    new.put("/b", b"b");
+    assert_eq!(new.get("/b").expect("in memory"), b"b");
+    assert_eq!(new.disk().state(), DiskState::Waiting);
+    new.put("/large", &body(1, 2 << 20));
+    old.close();
+    new.wait_until_ready();
+    assert_eq!(new.get("/a").expect("from the old one"), b"a");
+    assert_eq!(new.get("/b").expect("in memory"), b"b");
+    new.close();
+}
+
+#[test]
+fn foreign_directories_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("store"), "something else").expect("written");
+    let refused = || {
+        let report = Box::new(|_: &str| {});
+        Disk::prepare(dir.path(), PLACES, disk_limits(), report).expect_err("refused").to_string()
+    };
+    assert!(refused().contains("is not of a cache of this version"), "{}", refused());
+}
+
+#[test]
+fn an_index_that_takes_too_much_memory_shrinks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let small = Limits { memory: 2 << 20, ..limits() };
+    let bed = Bed::open_with(dir.path(), disk_limits(), small);
+    let put = |number: usize| {
+        let target = format!("/{number}");
+        bed.put(&target, b"tiny");
+        // It leaves at once if the index takes all of the memory.
+        let _ = bed.get(&target);
+    };
+    (0..120_000).for_each(put);
+    bed.disk().settle();
+    let bytes = bed.disk().memory_bytes() + bed.store.extent().1;
+    assert!(bytes <= 3 << 20, "{bytes}");
+    assert!(bed.disk().count() > 1_000, "{}", bed.disk().count());
+    bed.store.limit(Limits { memory: 1 << 20, ..small });
+    bed.disk().settle();
+    assert!(bed.disk().counters().evicted.load(Ordering::Relaxed) > 0);
+    bed.close();
+}

@@ -1,0 +1,559 @@
+//! The thread that writes a store: batches of records, seals, purge rules, and the removal of old
+//! segments. Nobody else changes files, except large bodies that are arriving.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use lighty_io::file::store_dir::{StoreDir, StoreDirFault};
+use lighty_io::threads;
+
+use super::footer::{Footer, ROW_BYTES, Row};
+use super::record::{
+    self, BodyPlace, BodySums, Record, RecordPlace, UNIT_BYTES, block_sums, padded,
+};
+use super::segment::{self, Segment};
+use super::{Disk, DiskState, large};
+use crate::object::{Content, Object, StoredBody, StoredPlace};
+use crate::store::ResponseStore;
+
+/// Bytes that are written at once.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Time for which a few objects wait for others.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Time between two tries to get the directory from another process.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time for which nothing is written after an error.
+const ERROR_PAUSE: Duration = Duration::from_secs(10);
+
+/// Part of a segment that records from a removed one may take: one in so many.
+const KEPT_SHARE: u64 = 4;
+
+/// Bytes of the log of purge rules at which it is written anew.
+const PURGE_LOG_BYTES: u64 = 4 << 20;
+
+/// The thread's state.
+pub(super) struct Author {
+    pub(super) disk: Arc<Disk>,
+    store: Weak<ResponseStore>,
+    open: Option<OpenSegment>,
+    pub(super) next_segment: u32,
+    /// Records that are not written yet.
+    out: Vec<u8>,
+    rows: Vec<(Row, Option<Written>)>,
+    /// Numbers of large files, with the records that name them.
+    pub(super) owners: HashMap<u64, RecordPlace, foldhash::fast::RandomState>,
+    purge_log_bytes: u64,
+    is_reclaiming: bool,
+}
+
+/// An object whose record is in the batch.
+struct Written {
+    object: Arc<Object>,
+    sums: Box<[u32]>,
+}
+
+struct OpenSegment {
+    segment: Arc<Segment>,
+    /// End of what is written.
+    at: u64,
+    footer: Footer,
+}
+
+impl Disk {
+    /// Begins to store. Earlier contents come back meanwhile.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub(crate) fn start(self: &Arc<Self>, store: Weak<ResponseStore>) -> io::Result<()> {
+        let disk = Arc::clone(self);
+        threads::start("cache", None, move || {
+            // Ends the waiting of others however the thread ends.
+            let end = End(Arc::clone(&disk));
+            Author::new(disk, store).run();
+            drop(end);
+        })
+        .map(drop)
+    }
+}
+
+/// Marks the end of the thread.
+struct End(Arc<Disk>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.set_state(DiskState::Closed);
+        self.0.is_ended.store(true, Ordering::Release);
+        let _queue = self.0.queue();
+        self.0.has_written.notify_all();
+    }
+}
+
+/// What the thread does next.
+enum Work {
+    Batch(VecDeque<Arc<Object>>, Vec<u8>, u64),
+    Shrink,
+    Close,
+}
+
+impl Author {
+    fn new(disk: Arc<Disk>, store: Weak<ResponseStore>) -> Self {
+        Self {
+            disk,
+            store,
+            open: None,
+            next_segment: 1,
+            out: Vec::new(),
+            rows: Vec::new(),
+            owners: HashMap::default(),
+            purge_log_bytes: 0,
+            is_reclaiming: false,
+        }
+    }
+
+    fn run(mut self) {
+        let Some(dir) = self.open_dir() else { return };
+        self.disk.set_state(DiskState::Recovering);
+        let Some(store) = self.store.upgrade() else { return };
+        match self.disk.read_purges(&dir, &store) {
+            Some(bytes) => {
+                self.purge_log_bytes = bytes;
+                self.recover(&dir);
+            }
+            // What was purged is unknown, so that nothing can be served.
+            None => self.remove_all(&dir),
+        }
+        drop(store);
+        self.disk.note_memory();
+        let disk = Arc::clone(&self.disk);
+        // The thread alone sets it.
+        let _ = disk.dir.set(dir);
+        let Some(dir) = disk.dir.get() else { return };
+        disk.set_state(DiskState::Ready);
+        {
+            let _queue = disk.queue();
+            disk.has_written.notify_all();
+        }
+        loop {
+            let done = match self.wait() {
+                Work::Batch(objects, purges, rules) => self.work(dir, objects, &purges, rules),
+                Work::Shrink => self.shrink(dir),
+                Work::Close => return self.close(dir),
+            };
+            if let Err(error) = done {
+                self.out.clear();
+                self.rows.clear();
+                disk.note_write_error(&error);
+            }
+            if disk.state() == DiskState::Failing && !self.pause(dir) {
+                return self.close(dir);
+            }
+            disk.note_memory();
+            disk.queue().is_busy = false;
+            disk.has_written.notify_all();
+        }
+    }
+
+    /// Gets the directory. `None` once the disk is to be closed.
+    fn open_dir(&self) -> Option<StoreDir> {
+        let mut is_reported = false;
+        loop {
+            let pause = match StoreDir::open(&self.disk.path) {
+                Ok(dir) => return Some(dir),
+                Err(StoreDirFault::Locked(_)) => LOCK_PAUSE,
+                Err(fault) => {
+                    if !is_reported {
+                        (self.disk.report)(&format!("cache: {fault}; nothing is stored there"));
+                    }
+                    is_reported = true;
+                    ERROR_PAUSE
+                }
+            };
+            if !self.sleep(pause) {
+                return None;
+            }
+        }
+    }
+
+    /// Waits. Returns false if the disk is to be closed.
+    fn sleep(&self, time: Duration) -> bool {
+        let queue = self.disk.queue();
+        let waited = self.disk.has_work.wait_timeout_while(queue, time, |queue| !queue.is_closing);
+        let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !queue.is_closing
+    }
+
+    /// The pause after an error. Room is made, for the next try. Returns false if the disk is to be
+    /// closed.
+    fn pause(&mut self, dir: &StoreDir) -> bool {
+        {
+            let mut queue = self.disk.queue();
+            // Files of their own would have no record.
+            queue.objects.retain(|object| object.content.stored().is_some());
+            queue.bytes = 0;
+            queue.is_busy = false;
+            self.disk.has_written.notify_all();
+        }
+        let goes_on = self.sleep(ERROR_PAUSE);
+        // What does not work yet fails again when something is written.
+        let _ = self.shrink(dir);
+        self.purge_log_bytes = u64::MAX;
+        self.disk.set_state(DiskState::Ready);
+        goes_on
+    }
+
+    fn wait(&mut self) -> Work {
+        let disk = Arc::clone(&self.disk);
+        let is_idle = |queue: &mut super::DiskQueue| {
+            queue.objects.is_empty()
+                && queue.purges.is_empty()
+                && !queue.must_shrink
+                && !queue.wants_room
+                && !queue.is_closing
+        };
+        let queue = disk.has_work.wait_while(disk.queue(), is_idle);
+        let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
+        if queue.bytes < BATCH_BYTES as u64 && queue.purges.is_empty() && !queue.is_closing {
+            let gathers = |queue: &mut super::DiskQueue| {
+                queue.bytes < BATCH_BYTES as u64
+                    && queue.purges.is_empty()
+                    && !queue.must_shrink
+                    && !queue.wants_room
+                    && !queue.is_closing
+            };
+            let waited = disk.has_work.wait_timeout_while(queue, GATHER, gathers);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue.is_busy = true;
+        if std::mem::take(&mut queue.must_shrink) {
+            return Work::Shrink;
+        }
+        if queue.is_closing && queue.objects.is_empty() && queue.purges.is_empty() {
+            return Work::Close;
+        }
+        queue.bytes = 0;
+        queue.wants_room = false;
+        let purges = std::mem::take(&mut queue.purges);
+        Work::Batch(std::mem::take(&mut queue.objects), purges, queue.purges_queued)
+    }
+
+    fn work(
+        &mut self,
+        dir: &StoreDir,
+        objects: VecDeque<Arc<Object>>,
+        purges: &[u8],
+        rules: u64,
+    ) -> io::Result<()> {
+        if !purges.is_empty() {
+            let store = self.store.upgrade();
+            self.purge_log_bytes = match store.filter(|_| self.purge_log_bytes > PURGE_LOG_BYTES) {
+                Some(store) => self.disk.rewrite_purges(dir, &store)?,
+                None => self.disk.append_purges(dir, purges, self.purge_log_bytes)?,
+            };
+            self.disk.queue().purges_written = rules;
+            self.disk.has_written.notify_all();
+        }
+        for object in objects {
+            if !object.is_obsolete() {
+                self.add(dir, &object)?;
+            }
+        }
+        self.flush()?;
+        self.make_room(dir)
+    }
+
+    /// Adds an object to the batch.
+    fn add(&mut self, dir: &StoreDir, object: &Arc<Object>) -> io::Result<()> {
+        let (primary, hash) = self.disk.hashes(object);
+        let Some(body) = body_of(object) else { return Ok(()) };
+        let file_bytes = match body.place {
+            BodyPlace::File { .. } => body.length,
+            _ => 0,
+        };
+        let file = if let BodyPlace::File { number } = body.place { number } else { 0 };
+        let record = Record {
+            key: object.key.clone(),
+            selecting: object.selecting.clone(),
+            head: object.head.clone(),
+            sent_at: object.sent_at,
+            body,
+        };
+        let pieces = || object.content.pieces().iter().map(|piece| &**piece);
+        for _ in 0..2 {
+            let place = self.place(dir)?;
+            let before = self.out.len();
+            let Some(bytes) = record.write(&mut self.out, hash, place, pieces()) else {
+                return Ok(());
+            };
+            if !self.fits(self.out.len()) {
+                self.out.truncate(before);
+                self.seal()?;
+                continue;
+            }
+            let Some(open) = &mut self.open else { return Ok(()) };
+            let Some(names) = open.footer.names_index(&record.head.names) else {
+                self.out.truncate(before);
+                self.seal()?;
+                continue;
+            };
+            let url = self.disk.url_of(&object.key);
+            // A record is far below 4 GB.
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let unit = place.unit;
+            let row = Row { primary, hash, url, unit, bytes, names, file, file_bytes };
+            let written = Written { object: Arc::clone(object), sums: record.body.sums };
+            self.rows.push((row, Some(written)));
+            if self.out.len() >= BATCH_BYTES {
+                self.flush()?;
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// The place of the next record.
+    fn place(&mut self, dir: &StoreDir) -> io::Result<RecordPlace> {
+        if self.open.is_none() {
+            self.begin(dir)?;
+        }
+        let Some(open) = &self.open else { return Err(io::ErrorKind::NotFound.into()) };
+        let unit = (open.at + self.out.len() as u64) / UNIT_BYTES;
+        let unit = u32::try_from(unit).map_err(|_| io::ErrorKind::StorageFull)?;
+        Ok(RecordPlace { segment: open.segment.number, unit })
+    }
+
+    /// True if the segment has room for the batch of this length, and for its footer.
+    fn fits(&self, batch_bytes: usize) -> bool {
+        let Some(open) = &self.open else { return false };
+        let rows = (self.rows.len() + 1) * ROW_BYTES;
+        let end = open.at + batch_bytes as u64 + open.footer.bytes() + rows as u64;
+        let segment_bytes = self.disk.limits().segment_bytes();
+        // An empty segment takes any record.
+        end <= segment_bytes && open.segment.weight() < segment_bytes
+            || open.at == 0 && self.rows.is_empty()
+    }
+
+    /// Begins a segment.
+    fn begin(&mut self, dir: &StoreDir) -> io::Result<()> {
+        self.check_room(dir)?;
+        let number = self.next_segment;
+        let file = dir.create_file(&segment::name(number))?;
+        if let Err(error) = file.preallocate(self.disk.limits().segment_bytes()) {
+            let _ = dir.remove(&segment::name(number));
+            return Err(error);
+        }
+        self.next_segment += 1;
+        let segment = Segment::new(number, file);
+        self.disk.add_segment(&segment);
+        self.open = Some(OpenSegment { segment, at: 0, footer: Footer::default() });
+        if !self.is_reclaiming {
+            self.make_room(dir)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the batch.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        open.segment.file().write_all_at(&self.out, open.at)?;
+        let counters = &self.disk.counters;
+        counters.writes.fetch_add(1, Ordering::Relaxed);
+        counters.written_bytes.fetch_add(self.out.len() as u64, Ordering::Relaxed);
+        open.at += self.out.len() as u64;
+        open.segment.add_weight(self.out.len() as u64);
+        self.out.clear();
+        for (row, written) in self.rows.drain(..) {
+            let place = RecordPlace { segment: open.segment.number, unit: row.unit };
+            open.segment.add_url(row.url);
+            open.footer.rows.push(row);
+            if row.file != 0 {
+                self.owners.insert(row.file, place);
+                open.segment.add_weight(row.file_bytes);
+            }
+            let Some(Written { object, sums }) = written else { continue };
+            counters.written.fetch_add(1, Ordering::Relaxed);
+            let is_known = row.names == 0 || self.disk.index.put_names(row.primary, &object.head.names);
+            if !is_known || object.is_obsolete() {
+                continue;
+            }
+            self.disk.index.put(row.hash, place, row.bytes, true);
+            object.set_on_disk();
+            let keeps = object.content.memory_bytes() <= self.disk.limits().memory_object_bytes;
+            if !keeps && let Some(store) = self.store.upgrade() {
+                // The body is at the end of its record.
+                let body = place.offset() + u64::from(row.bytes) - object.content.len();
+                let in_segment = StoredPlace::Segment(place.segment, sums.to_vec().into());
+                let stored = StoredBody::new(&open.segment.body, body, in_segment);
+                store.move_to_disk(&object, Content::on_disk(stored, object.content.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals the segment.
+    fn seal(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Some(open) = self.open.take() {
+            open.segment.seal(&open.footer, open.at)?;
+        }
+        Ok(())
+    }
+
+    /// Removes old segments until there is room for the next.
+    fn make_room(&mut self, dir: &StoreDir) -> io::Result<()> {
+        let limits = self.disk.limits();
+        while self.disk.bytes() + limits.segment_bytes() > limits.bytes {
+            if !self.reclaim(dir)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to begin a segment if too little of the file system would stay free.
+    fn check_room(&mut self, dir: &StoreDir) -> io::Result<()> {
+        let limits = self.disk.limits();
+        loop {
+            let (free, all) = dir.room()?;
+            let kept = all / 100 * u64::from(limits.free_percent);
+            if free >= kept + limits.segment_bytes() {
+                return Ok(());
+            }
+            if self.is_reclaiming || !self.reclaim(dir)? {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+    }
+
+    /// Removes the oldest segment, even if it is the only one.
+    fn shrink(&mut self, dir: &StoreDir) -> io::Result<()> {
+        if !self.reclaim(dir)? {
+            self.seal()?;
+            self.reclaim(dir)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest segment, but keeps what was used lately. Returns false if there is none.
+    fn reclaim(&mut self, dir: &StoreDir) -> io::Result<bool> {
+        let Some(oldest) = self.disk.oldest_segment() else { return Ok(false) };
+        if self.open.as_ref().is_some_and(|open| open.segment.number == oldest.number) {
+            return Ok(false);
+        }
+        let footer = oldest.footer().ok().flatten().unwrap_or_default();
+        self.is_reclaiming = true;
+        let kept = self.keep_used(dir, &oldest, &footer);
+        self.is_reclaiming = false;
+        self.drop_rest(dir, &oldest, &footer);
+        self.disk.remove_segment(oldest.number);
+        dir.remove(&segment::name(oldest.number))?;
+        kept.map(|()| true)
+    }
+
+    /// Copies the records of a segment that were used since they were written.
+    fn keep_used(&mut self, dir: &StoreDir, old: &Segment, footer: &Footer) -> io::Result<()> {
+        // Without a segment being written, there is nothing to copy into.
+        if self.open.is_none() {
+            return Ok(());
+        }
+        let mut budget = self.disk.limits().segment_bytes() / KEPT_SHARE;
+        for row in &footer.rows {
+            let from = RecordPlace { segment: old.number, unit: row.unit };
+            let is_used = self.disk.index.uses_at(row.hash, from).is_some_and(|uses| uses > 0);
+            let bytes = padded(u64::from(row.bytes));
+            if !is_used || bytes > budget {
+                continue;
+            }
+            budget -= bytes;
+            let Ok(record) = old.file().read_range(from.offset(), row.bytes as usize) else {
+                continue;
+            };
+            self.move_record(dir, *row, footer, &record, from)?;
+        }
+        self.flush()
+    }
+
+    fn move_record(
+        &mut self,
+        dir: &StoreDir,
+        row: Row,
+        footer: &Footer,
+        record: &[u8],
+        from: RecordPlace,
+    ) -> io::Result<()> {
+        if !self.fits(self.out.len() + record.len()) {
+            self.seal()?;
+        }
+        let place = self.place(dir)?;
+        let before = self.out.len();
+        if record::write_moved(&mut self.out, record, from, place).is_none() {
+            return Ok(());
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let names = footer.names_of(&row).map_or(Some(0), |names| open.footer.names_index(names));
+        let Some(names) = names else {
+            self.out.truncate(before);
+            return Ok(());
+        };
+        let moved = Row { unit: place.unit, names, ..row };
+        self.rows.push((moved, None));
+        self.flush()?;
+        self.disk.index.move_record(row.hash, from, place);
+        self.disk.counters.kept.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Forgets the records of a segment that are still there, and removes their files.
+    fn drop_rest(&mut self, dir: &StoreDir, old: &Segment, footer: &Footer) {
+        for row in &footer.rows {
+            let place = RecordPlace { segment: old.number, unit: row.unit };
+            if self.disk.index.remove_at(row.hash, place) {
+                self.disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            if row.file != 0 && self.owners.get(&row.file) == Some(&place) {
+                self.owners.remove(&row.file);
+                self.disk.files.forget(row.file);
+                let _ = dir.remove(&large::name(row.file));
+            }
+        }
+    }
+
+    /// Writes what is left.
+    fn close(&mut self, dir: &StoreDir) {
+        let store = self.store.upgrade();
+        let unsaved = store.as_ref().map(|store| store.unsaved()).unwrap_or_default();
+        let saved = unsaved.iter().try_for_each(|object| self.add(dir, object));
+        if let Err(error) = saved.and_then(|()| self.seal()) {
+            self.disk.note_write_error(&error);
+        }
+        if let Some(store) = store {
+            let _ = self.disk.rewrite_purges(dir, &store);
+        }
+        dir.release();
+    }
+}
+
+/// The body of an object as its record has it. `None` if it has left the disk.
+fn body_of(object: &Object) -> Option<BodySums> {
+    let (content, length) = (&object.content, object.content.len());
+    let Some(stored) = content.stored() else {
+        let sums = block_sums(content.pieces().iter().map(|piece| &**piece));
+        return Some(BodySums { place: BodyPlace::Here, length, sums });
+    };
+    stored.file()?;
+    let (place, sums) = match &stored.place {
+        StoredPlace::File(number) => (BodyPlace::File { number: *number }, Box::default()),
+        StoredPlace::Segment(segment, sums) => {
+            (BodyPlace::Segment { segment: *segment, offset: stored.offset }, (**sums).into())
+        }
+    };
+    Some(BodySums { place, length, sums })
+}

@@ -1,0 +1,179 @@
+//! Bodies that are too large for memory: written to a file while they arrive. Requests that read
+//! them get the part that is in the file from there.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_io::threads::pool::{Lane, ThreadPool};
+
+use crate::disk::{Disk, LargeWriter};
+use crate::flight::Flight;
+use crate::store::Pilot;
+
+/// Bytes that are written at once.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// A body that is being written. Dropped before its end, it removes the file.
+#[derive(Debug)]
+pub(crate) struct Spill(Arc<SharedSpill>);
+
+#[derive(Debug)]
+struct SharedSpill {
+    disk: Arc<Disk>,
+    flight: Arc<Flight>,
+    state: Mutex<SpillState>,
+}
+
+#[derive(Debug, Default)]
+struct SpillState {
+    /// Not there before the first byte, while a thread has it, and after an error.
+    writer: Option<LargeWriter>,
+    is_running: bool,
+    has_failed: bool,
+    is_abandoned: bool,
+    is_complete: bool,
+    /// The body is complete.
+    finishing: Option<Pilot>,
+}
+
+impl Spill {
+    pub(crate) fn new(disk: &Arc<Disk>, flight: &Arc<Flight>) -> Self {
+        flight.spill();
+        let (disk, flight) = (Arc::clone(disk), Arc::clone(flight));
+        Self(Arc::new(SharedSpill { disk, flight, state: Mutex::default() }))
+    }
+
+    /// Has what has arrived written. Returns false after an error: the body is not stored.
+    pub(crate) fn advance(&self) -> bool {
+        let mut state = self.0.state();
+        if !state.has_failed && !state.is_running {
+            state.is_running = true;
+            drop(state);
+            self.run();
+            return true;
+        }
+        !state.has_failed
+    }
+
+    /// The body is complete: its pilot lands once all is written.
+    pub(crate) fn finish(self, pilot: Pilot) {
+        {
+            let mut state = self.0.state();
+            state.is_complete = true;
+            state.finishing = Some(pilot);
+        }
+        if !self.advance() {
+            self.0.fail(None);
+        }
+    }
+
+    fn run(&self) {
+        let shared = Arc::clone(&self.0);
+        let job = {
+            let shared = Arc::clone(&shared);
+            move || shared.work()
+        };
+        if ThreadPool::global().spawn(Lane::Write, job).is_err() {
+            shared.fail(None);
+        }
+    }
+}
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if state.is_complete {
+            return;
+        }
+        state.is_abandoned = true;
+        let writer = state.writer.take();
+        drop(state);
+        if let Some(writer) = writer {
+            let disk = Arc::clone(&self.0.disk);
+            // At worst, the file goes at the next start.
+            let _ = ThreadPool::global().spawn(Lane::Write, move || abandon(&disk, writer));
+        }
+    }
+}
+
+fn abandon(disk: &Disk, writer: LargeWriter) {
+    disk.discount_arriving(writer.written());
+    disk.abandon_large(writer.number);
+}
+
+impl SharedSpill {
+    fn state(&self) -> MutexGuard<'_, SpillState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until nothing is left. Runs on a thread that may wait for the disk.
+    fn work(&self) {
+        let mut writer = self.state().writer.take();
+        let failure = loop {
+            let pieces = self.flight.unfiled(WRITE_BYTES);
+            let written = pieces.iter().try_for_each(|piece| self.write(&mut writer, piece));
+            if let (Some(writer), Ok(())) = (&writer, &written) {
+                self.flight.file(writer.body(), writer.written());
+            }
+            if let Err(error) = written {
+                break Some(error);
+            }
+            let mut state = self.state();
+            if state.is_abandoned {
+                drop(state);
+                if let Some(writer) = writer {
+                    abandon(&self.disk, writer);
+                }
+                return;
+            }
+            if !self.flight.unfiled(1).is_empty() {
+                continue;
+            }
+            state.is_running = false;
+            let Some(pilot) = state.finishing.take() else {
+                state.writer = writer;
+                return;
+            };
+            drop(state);
+            match writer.take() {
+                Some(writer) => pilot.land_large(writer),
+                None => pilot.land_unstored(),
+            }
+            return;
+        };
+        if let Some(writer) = writer {
+            // Its part of the body is still read.
+            abandon(&self.disk, writer);
+        }
+        self.fail(failure.as_ref());
+    }
+
+    fn write(&self, writer: &mut Option<LargeWriter>, piece: &[u8]) -> io::Result<()> {
+        let writer = match writer {
+            Some(writer) => writer,
+            None => {
+                let new = self.disk.begin_large()?;
+                writer.insert(new.ok_or_else(|| io::Error::other("the store is not ready"))?)
+            }
+        };
+        writer.append(piece)?;
+        self.disk.count_arriving(piece.len() as u64);
+        Ok(())
+    }
+
+    /// The body is not stored, and goes on through memory.
+    fn fail(&self, error: Option<&io::Error>) {
+        if let Some(error) = error {
+            self.disk.note_write_error(error);
+        }
+        let mut state = self.state();
+        state.has_failed = true;
+        state.is_running = false;
+        let pilot = state.finishing.take();
+        drop(state);
+        self.flight.narrow();
+        if let Some(pilot) = pilot {
+            pilot.land_unstored();
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! `mod_cache`: stored responses of backends.
 
 mod attacks;
+mod disk;
 mod flights;
 mod purging;
 mod validation;

@@ -85,7 +85,12 @@ fn main() {
     wait(&store, |disk| disk.state() == DiskState::Ready);
     let (begin, head) = (Instant::now(), head(&store));
     // All are written at once, rather than when they leave memory.
-    store.limit(Limits { memory: 1 << 31, object_bytes: 1 << 20, disk_from_bytes: 0, variants: 32 });
+    store.limit(Limits {
+        memory: 1 << 31,
+        object_bytes: 1 << 20,
+        disk_from_bytes: 0,
+        variants: 32,
+    });
     for one in 0..objects {
         put(&store, one, &head, &body);
         if one % 4_096 == 0 {
@@ -105,7 +110,7 @@ fn main() {
         count(&counters.writes) as f64 / count(&counters.written) as f64,
         count(&counters.dropped),
     );
-    println!("index: {} bytes each", disk.memory_bytes() / disk.count().max(1) as u64);
+    println!("index: {} bytes each", disk.index_bytes() / disk.count().max(1) as u64);
     drop(store);
 
     let begin = Instant::now();

@@ -34,7 +34,7 @@ use lighty_io::entropy;
 use lighty_io::file::store_dir::{StoreDir, StoreDirFault};
 
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{BodyCheck, Object, StoredBody, StoredPlace};
 use crate::purge::{KeyPlaces, url_hash};
 use crate::rules::selecting_key;
 use hash::{KeyHash, Seed};
@@ -42,8 +42,8 @@ use index::{Entry, Index, Known};
 pub(crate) use large::LargeWriter;
 use large::OpenFiles;
 pub use record::BLOCK_BYTES;
-use segment::Segment;
 pub use segment::BodyFile;
+use segment::Segment;
 
 /// Bytes of the smallest and of the largest segment.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
@@ -73,6 +73,11 @@ pub struct DiskLimits {
 }
 
 impl DiskLimits {
+    /// Bytes of a file system of this size that stay free.
+    fn kept_bytes(&self, all: u64) -> u64 {
+        all / 100 * u64::from(self.free_percent)
+    }
+
     /// Bytes of a segment. Small stores have at least eight, so that little leaves at a time.
     fn segment_bytes(&self) -> u64 {
         let usual = (self.bytes / SEGMENTS).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
@@ -165,6 +170,8 @@ struct DiskQueue {
     must_shrink: bool,
     /// Old segments are to leave, for large bodies.
     wants_room: bool,
+    /// The last error was a full disk.
+    is_full: bool,
     is_closing: bool,
     /// The thread is writing.
     is_busy: bool,
@@ -201,6 +208,9 @@ impl Disk {
         report: DiskReport,
     ) -> Result<Arc<Self>, DiskFault> {
         let seed = read_seed(path)?;
+        let system = |error| StoreDirFault::System { path: path.to_owned(), error };
+        // No number of an earlier process or of one that is ending occurs again.
+        let first_file = u64::from_le_bytes(entropy::random_bytes().map_err(system)?) >> 1;
         Ok(Arc::new(Self {
             seed,
             places,
@@ -209,7 +219,7 @@ impl Disk {
             index: Index::new(),
             segments: RwLock::default(),
             files: OpenFiles::default(),
-            next_file: AtomicU64::new(1),
+            next_file: AtomicU64::new(first_file.max(1)),
             arriving_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             dir: OnceLock::new(),
@@ -254,6 +264,13 @@ impl Disk {
     /// Changes its limits.
     pub fn limit(&self, limits: DiskLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        self.want_room();
+    }
+
+    /// Has old segments leave if the files take too much.
+    fn want_room(&self) {
+        self.queue().wants_room = true;
+        self.has_work.notify_all();
     }
 
     /// Its counters.
@@ -286,8 +303,8 @@ impl Disk {
     /// Bytes of its files.
     pub fn bytes(&self) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        let weights = segments.values().map(|segment| segment.weight()).sum::<u64>();
-        weights + self.arriving_bytes.load(Ordering::Relaxed)
+        let arriving = self.arriving_bytes.load(Ordering::Relaxed);
+        segments.values().fold(arriving, |sum, segment| sum.saturating_add(segment.weight()))
     }
 
     /// Number of entries in the index.
@@ -295,9 +312,9 @@ impl Disk {
         self.index.extent().0
     }
 
-    /// Bytes of memory that it takes: its index, and what waits to be written.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed) + self.queue().bytes
+    /// Bytes of memory of its index.
+    pub fn index_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Sums up the memory of the index.
@@ -364,7 +381,8 @@ impl Disk {
     /// True if an object is on the disk. Counts its uses there.
     pub(crate) fn has(&self, object: &Object) -> bool {
         let (_, hash) = self.hashes(object);
-        let is_there = object.is_on_disk() && matches!(self.index.get(hash), Some(Known::Response(_)));
+        let is_there =
+            object.is_on_disk() && matches!(self.index.get(hash), Some(Known::Response(_)));
         if is_there && object.was_used() {
             self.index.touch(hash);
         }
@@ -386,16 +404,21 @@ impl Disk {
     pub(crate) fn save(&self, object: &Arc<Object>) -> bool {
         let mut queue = self.queue();
         let bytes = object.bytes();
-        let has_room = object.content.stored().is_some() || queue.bytes + bytes <= self.limits().queued_bytes;
+        let has_room =
+            object.content.stored().is_some() || queue.bytes + bytes <= self.limits().queued_bytes;
         let is_open = !matches!(self.state(), DiskState::Failing | DiskState::Closed);
         if queue.is_closing || !has_room || !is_open {
             drop(queue);
             self.counters.dropped.fetch_add(1, Ordering::Relaxed);
             return false;
         }
+        // The thread gathers for a moment, and wakes up for a whole batch.
+        let is_due = queue.objects.is_empty() || queue.bytes + bytes >= writer::BATCH_BYTES as u64;
         queue.bytes += bytes;
         queue.objects.push_back(Arc::clone(object));
-        self.has_work.notify_all();
+        if is_due {
+            self.has_work.notify_all();
+        }
         true
     }
 
@@ -422,9 +445,20 @@ impl Disk {
         self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.bytes() > self.limits().bytes {
-            self.queue().wants_room = true;
-            self.has_work.notify_all();
+            self.want_room();
         }
+    }
+
+    /// True if a large body may grow: the ones that arrive take at most half of the store, and
+    /// enough of the file system stays free.
+    pub(crate) fn has_room(&self) -> bool {
+        let limits = self.limits();
+        let Some(room) = self.dir.get().and_then(|dir| dir.room().ok()) else { return false };
+        let has_room = room.0 > limits.kept_bytes(room.1);
+        if !has_room {
+            self.want_room();
+        }
+        has_room && self.arriving_bytes.load(Ordering::Relaxed) <= limits.bytes / 2
     }
 
     /// Counts them no longer.
@@ -436,12 +470,16 @@ impl Disk {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn finish_large(&self, writer: LargeWriter) -> io::Result<Arc<BodyFile>> {
+    pub(crate) fn finish_large(&self, writer: LargeWriter) -> io::Result<StoredBody> {
         let dir = self.dir.get().ok_or_else(|| io::Error::other("the store is closed"))?;
         let number = writer.number;
-        let body = writer.finish(dir)?;
+        let (body, sums, sum) = writer.finish(dir)?;
         self.files.keep(number, &body);
-        Ok(body)
+        let stored = StoredBody::new(&body, 0, StoredPlace::File(number, sum));
+        Ok(match self.limits().verifies_always {
+            true => stored.with_check(BodyCheck::new(sums, true)),
+            false => stored,
+        })
     }
 
     /// Removes a body that is not stored in the end.
@@ -458,12 +496,19 @@ impl Disk {
     /// An error while a body was written: nothing is stored for a while.
     pub(crate) fn note_write_error(&self, error: &io::Error) {
         self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
-        if self.state() == DiskState::Ready {
+        let is_full =
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        {
+            let mut queue = self.queue();
+            queue.is_full |= is_full;
+            if self.state() != DiskState::Ready {
+                return;
+            }
             self.set_state(DiskState::Failing);
-            let path = self.path.display();
-            (self.report)(&format!("cache: {path}: {error}; nothing is stored there for 10 seconds"));
             self.has_work.notify_all();
         }
+        let path = self.path.display();
+        (self.report)(&format!("cache: {path}: {error}; nothing is stored there for 10 seconds"));
     }
 
     /// Waits until all that was queued is written. For tests.
@@ -490,7 +535,7 @@ impl Disk {
         let mut queue = self.queue();
         let wanted = queue.purges_queued;
         while queue.purges_written < wanted
-            && self.state() == DiskState::Ready
+            && !matches!(self.state(), DiskState::Failing | DiskState::Closed)
             && !self.is_ended.load(Ordering::Acquire)
         {
             let (next, timeout) = self

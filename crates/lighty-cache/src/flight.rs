@@ -20,7 +20,7 @@ pub const PASSENGERS_MAX: usize = 10_000;
 pub const WINDOW_BYTES: u64 = 1 << 20;
 
 /// Bytes of a large body that may wait for the disk.
-const SPILL_BYTES: u64 = 4 << 20;
+const SPILL_BYTES: u64 = 2 << 20;
 
 /// Bytes of a file that are sent as one piece.
 const FILE_PIECE_BYTES: u64 = 1 << 20;
@@ -186,6 +186,22 @@ impl Flight {
         let mut state = self.state();
         state.is_windowed = true;
         state.drop_read();
+        let pilot = state.pilot.take();
+        drop(state);
+        if let Some(pilot) = pilot {
+            pilot.wake();
+        }
+    }
+
+    /// The body is not written to a file any more. Its pilot decides how it goes on.
+    pub(crate) fn stop_spilling(&self) {
+        let mut state = self.state();
+        state.is_spilled = false;
+        let pilot = state.pilot.take();
+        drop(state);
+        if let Some(pilot) = pilot {
+            pilot.wake();
+        }
     }
 
     /// The body is to be written to a file.
@@ -193,9 +209,14 @@ impl Flight {
         self.state().is_spilled = true;
     }
 
-    /// Pieces that are not in the file yet, up to about `bytes_max`.
-    pub(crate) fn unfiled(&self, bytes_max: u64) -> Vec<Bytes> {
+    /// Pieces behind the first `written` bytes, up to about `bytes_max`; none once pieces may be
+    /// missing.
+    pub(crate) fn unfiled(&self, written: u64, bytes_max: u64) -> Vec<Bytes> {
         let state = self.state();
+        let is_next = state.pieces.front().is_some_and(|(start, _)| *start == written);
+        if state.is_windowed || !is_next {
+            return Vec::new();
+        }
         let mut bytes = 0;
         let pieces = state.pieces.iter().map(|(_, piece)| piece);
         let is_due = |piece: &&Bytes| {
@@ -209,6 +230,9 @@ impl Flight {
     /// The first bytes of the body are in a file.
     pub(crate) fn file(&self, file: &Arc<BodyFile>, length: u64) {
         let mut state = self.state();
+        if state.is_windowed {
+            return;
+        }
         state.filed = Some((Arc::clone(file), length));
         while let Some((at, piece)) = state.pieces.front()
             && at + piece.len() as u64 <= length
@@ -371,8 +395,11 @@ impl Passenger {
             }
             return Poll::Ready(Some(Ok(piece)));
         }
+        let seat = state.passengers.get(&self.number);
+        let has_all = seat.is_some_and(|seat| seat.read == state.length);
         match state.stage {
-            FlightStage::Landed(_) => Poll::Ready(None),
+            FlightStage::Landed(_) if has_all => Poll::Ready(None),
+            FlightStage::Landed(_) => Poll::Ready(Some(Err(FlightBroken))),
             FlightStage::Unshared | FlightStage::Retry | FlightStage::Failed(_) => {
                 Poll::Ready(Some(Err(FlightBroken)))
             }
@@ -413,5 +440,88 @@ impl Drop for Passenger {
         if let Some(pilot) = pilot {
             pilot.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_io::file::store_dir::StoreDir;
+
+    use super::*;
+
+    fn take(passenger: &Passenger) -> Option<FlightPiece> {
+        passenger.flight.state().take_piece(passenger.number)
+    }
+
+    fn bytes(piece: Option<FlightPiece>) -> Vec<u8> {
+        match piece {
+            Some(FlightPiece::Memory(bytes)) => bytes.to_vec(),
+            Some(FlightPiece::File { file, offset, length }) => {
+                file.file.read_range(offset, length as usize).expect("read")
+            }
+            None => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn pieces_come_from_the_file_and_then_from_memory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = StoreDir::open(dir.path()).expect("opened");
+        let file = dir.create_file("one").expect("made");
+        file.write_all_at(b"abcdef", 0).expect("written");
+        let file = Arc::new(BodyFile { file });
+        let flight = Arc::new(Flight::default());
+        let (early, late) = (flight.board().expect("room"), flight.board().expect("room"));
+        ["abc", "def", "ghi"].map(|piece| flight.push(Bytes::from(piece)));
+        assert_eq!(bytes(take(&early)), b"abc");
+        assert_eq!(flight.unfiled(0, 4).concat(), b"abcdef");
+        // The file may end within a piece.
+        flight.file(&file, 5);
+        assert_eq!(flight.unfiled(5, 4).len(), 0, "not at the start of a piece");
+        assert_eq!(bytes(take(&early)), b"de");
+        assert_eq!(bytes(take(&early)), b"f");
+        assert_eq!(bytes(take(&early)), b"ghi");
+        assert_eq!(bytes(take(&late)), b"abcde");
+        assert_eq!(bytes(take(&late)), b"f");
+        flight.file(&file, 6);
+        assert_eq!(bytes(take(&late)), b"ghi");
+        assert!(take(&late).is_none());
+    }
+
+    #[test]
+    fn nothing_is_filed_once_pieces_are_missing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = StoreDir::open(dir.path()).expect("opened");
+        let file = Arc::new(BodyFile { file: dir.create_file("one").expect("made") });
+        let flight = Arc::new(Flight::default());
+        let one = flight.board().expect("room");
+        flight.spill();
+        ["abc", "def"].map(|piece| flight.push(Bytes::from(piece)));
+        assert_eq!(bytes(take(&one)), b"abc");
+        flight.narrow();
+        assert!(flight.unfiled(0, 10).is_empty() && flight.unfiled(3, 10).is_empty());
+        flight.file(&file, 6);
+        assert_eq!(bytes(take(&one)), b"def");
+    }
+
+    #[test]
+    fn an_end_without_all_pieces_is_a_break() {
+        let flight = Arc::new(Flight::default());
+        let (mut one, mut late) = (flight.board().expect("room"), flight.board().expect("room"));
+        flight.push(Bytes::from("abc"));
+        flight.push(Bytes::from("def"));
+        assert_eq!(bytes(take(&one)), b"abc");
+        // As if the pieces were gone that the other has not read.
+        flight.state().pieces.pop_front();
+        flight.change(|state| {
+            let (place, head) =
+                ((crate::key::KeyWriter::default().finish(), Box::default()), StoredHead::empty());
+            let object = Object::new(place, head, Content::default(), 0);
+            state.stage = FlightStage::Landed(Arc::new(object));
+        });
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(one.poll_piece(&mut cx), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(one.poll_piece(&mut cx), Poll::Ready(None)));
+        assert!(matches!(late.poll_piece(&mut cx), Poll::Ready(Some(Err(FlightBroken)))));
     }
 }

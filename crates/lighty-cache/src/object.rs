@@ -41,8 +41,8 @@ pub struct StoredBody {
 pub(crate) enum StoredPlace {
     /// In a segment, with its checksums.
     Segment(u32, Arc<[u32]>),
-    /// In a file of its own with this number.
-    File(u64),
+    /// In a file of its own with this number, and the checksum of its checksums.
+    File(u64, u32),
 }
 
 /// Checksums of a body that was not compared with them yet.
@@ -278,7 +278,8 @@ impl Object {
     /// Bytes of memory that it takes, about.
     pub fn bytes(&self) -> u64 {
         let fields = self.head.fields.as_bytes().len() + 24 * self.head.fields.len();
-        let around = self.key.as_bytes().len() + self.selecting.len() + fields + 8 * self.head.tags.len();
+        let around =
+            self.key.as_bytes().len() + self.selecting.len() + fields + 8 * self.head.tags.len();
         self.content.memory_bytes() + around as u64 + OVERHEAD_BYTES
     }
 

@@ -146,12 +146,7 @@ struct PrefixRule {
 
 impl Purges {
     pub(crate) fn new(places: KeyPlaces, seed: Seed) -> Self {
-        Self {
-            places,
-            seed,
-            moment: AtomicU64::new(1),
-            rules: RwLock::default(),
-        }
+        Self { places, seed, moment: AtomicU64::new(1), rules: RwLock::default() }
     }
 
     /// The present moment.
@@ -191,7 +186,7 @@ impl Purges {
         let moment = self.now().max(now_ms);
         let entry = PurgeEntry { kind, moment, target };
         self.insert(&mut rules, &entry);
-        self.moment.store(moment + 1, Ordering::Release);
+        self.moment.store(moment.saturating_add(1), Ordering::Release);
         entry
     }
 

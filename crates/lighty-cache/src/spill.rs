@@ -90,8 +90,10 @@ impl Drop for Spill {
         drop(state);
         if let Some(writer) = writer {
             let disk = Arc::clone(&self.0.disk);
+            disk.discount_arriving(writer.written());
             // At worst, the file goes at the next start.
-            let _ = ThreadPool::global().spawn(Lane::Write, move || abandon(&disk, writer));
+            let remove = move || disk.abandon_large(writer.number);
+            let _ = ThreadPool::global().spawn(Lane::Write, remove);
         }
     }
 }
@@ -110,14 +112,6 @@ impl SharedSpill {
     fn work(&self) {
         let mut writer = self.state().writer.take();
         let failure = loop {
-            let pieces = self.flight.unfiled(WRITE_BYTES);
-            let written = pieces.iter().try_for_each(|piece| self.write(&mut writer, piece));
-            if let (Some(writer), Ok(())) = (&writer, &written) {
-                self.flight.file(writer.body(), writer.written());
-            }
-            if let Err(error) = written {
-                break Some(error);
-            }
             let mut state = self.state();
             if state.is_abandoned {
                 drop(state);
@@ -126,7 +120,20 @@ impl SharedSpill {
                 }
                 return;
             }
-            if !self.flight.unfiled(1).is_empty() {
+            let written = writer.as_ref().map_or(0, LargeWriter::written);
+            let pieces = self.flight.unfiled(written, WRITE_BYTES);
+            if !pieces.is_empty() {
+                drop(state);
+                if !self.disk.has_room() {
+                    break None;
+                }
+                let done = pieces.iter().try_for_each(|piece| self.write(&mut writer, piece));
+                if let Err(error) = done {
+                    break Some(error);
+                }
+                if let Some(writer) = &writer {
+                    self.flight.file(writer.body(), writer.written());
+                }
                 continue;
             }
             state.is_running = false;
@@ -171,9 +178,9 @@ impl SharedSpill {
         state.is_running = false;
         let pilot = state.finishing.take();
         drop(state);
-        self.flight.narrow();
-        if let Some(pilot) = pilot {
-            pilot.land_unstored();
+        match pilot {
+            Some(pilot) => pilot.land_unstored(),
+            None => self.flight.stop_spilling(),
         }
     }
 }

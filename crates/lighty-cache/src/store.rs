@@ -18,7 +18,7 @@ use crate::disk::{Disk, DiskPlace, LargeWriter, SEGMENT_OBJECT_BYTES_MAX};
 use crate::eviction::Queues;
 use crate::flight::{Flight, FlightHead, Passenger};
 use crate::key::Key;
-use crate::object::{Content, Object, StoredBody, StoredHead, StoredPlace};
+use crate::object::{Content, Object, StoredHead};
 use crate::purge::{KeyPlaces, PurgeEntry, PurgeKind, PurgeScope, Purges};
 use crate::rules::selecting_key;
 use crate::spill::Spill;
@@ -182,12 +182,7 @@ impl ResponseStore {
         Ok(store)
     }
 
-    fn with(
-        limits: Limits,
-        places: KeyPlaces,
-        seed: [u8; 16],
-        disk: Option<Arc<Disk>>,
-    ) -> Self {
+    fn with(limits: Limits, places: KeyPlaces, seed: [u8; 16], disk: Option<Arc<Disk>>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             held: Mutex::default(),
@@ -283,20 +278,35 @@ impl ResponseStore {
 
     /// Puts an object from the disk into the index, unless a newer one is there.
     fn adopt(&self, object: &Arc<Object>) {
+        let variants = unpoisoned(&self.limits).variants;
+        let mut gone = Vec::new();
         {
             let mut shard = unpoisoned(self.shard(&object.key));
             let resource = shard.resources.entry(object.key.clone()).or_default();
-            let is_known = resource.variants.iter().any(|known| known.selecting == object.selecting);
+            let is_known =
+                resource.variants.iter().any(|known| known.selecting == object.selecting);
             let has_other_names =
                 !resource.variants.is_empty() && resource.names != object.head.names;
             if is_known || has_other_names {
                 return;
             }
             resource.names.clone_from(&object.head.names);
+            while resource.variants.len() >= variants.max(1) {
+                gone.push(resource.variants.remove(0));
+            }
             resource.variants.push(Arc::clone(object));
         }
-        self.hold(object, &[]);
+        self.hold(object, &gone);
         self.make_room();
+    }
+
+    /// True if another object has taken the place of this one in memory.
+    pub(crate) fn is_superseded(&self, object: &Arc<Object>) -> bool {
+        let shard = unpoisoned(self.shard(&object.key));
+        shard.resources.get(&object.key).is_some_and(|resource| {
+            let mut variants = resource.variants.iter();
+            variants.any(|known| known.selecting == object.selecting && !Arc::ptr_eq(known, object))
+        })
     }
 
     /// Takes an object out of memory whose body has left the disk, or is damaged.
@@ -404,7 +414,10 @@ impl ResponseStore {
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(key));
         let (store, key) = (Arc::clone(self), key.clone());
-        Joined::Begins(Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false }, passenger)
+        Joined::Begins(
+            Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false },
+            passenger,
+        )
     }
 
     /// Lets later requests begin a flight in place of the one of this passenger.
@@ -529,10 +542,10 @@ impl ResponseStore {
         }
     }
 
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         let most = unpoisoned(&self.limits).memory;
         loop {
-            let below = self.disk.as_ref().map_or(0, |disk| disk.memory_bytes());
+            let below = self.disk.as_ref().map_or(0, |disk| disk.index_bytes());
             let evicted = {
                 let mut held = unpoisoned(&self.held);
                 if held.queues.bytes() + below <= most {
@@ -595,15 +608,13 @@ impl Pilot {
         let bytes = piece.len() as u64;
         self.pushed += bytes;
         let arriving = &self.store.counters.arriving_bytes;
-        let all = if self.is_spilled {
-            0
-        } else {
-            arriving.fetch_add(bytes, Ordering::Relaxed) + bytes
-        };
+        let all =
+            if self.is_spilled { 0 } else { arriving.fetch_add(bytes, Ordering::Relaxed) + bytes };
         let most = (limits.memory / 2).max(limits.memory_object_bytes());
         self.flight.push(piece);
         let mut is_storable = self.pushed <= limits.object_bytes;
-        if is_storable && (self.pushed > limits.memory_object_bytes() || all > most) {
+        let is_large = self.pushed > limits.memory_object_bytes() || all > most;
+        if is_storable && (self.spill.is_some() || is_large) {
             is_storable = self.spill();
         }
         if !is_storable {
@@ -680,15 +691,14 @@ impl Pilot {
         let (number, length) = (writer.number, writer.written());
         let finished = disk.finish_large(writer);
         disk.discount_arriving(length);
-        let body = match finished {
-            Ok(body) => body,
+        let stored = match finished {
+            Ok(stored) => stored,
             Err(error) => {
                 disk.note_write_error(&error);
                 disk.abandon_large(number);
                 return self.land_unstored();
             }
         };
-        let stored = StoredBody::new(&body, 0, StoredPlace::File(number));
         let Some(object) = self.object(Content::on_disk(stored, length)) else { return };
         self.store.put(&object, true);
         if !disk.save(&object) {

@@ -44,7 +44,7 @@ pub(crate) struct LargeWriter {
 impl LargeWriter {
     /// Creates the file.
     pub(super) fn create(dir: &StoreDir, number: u64) -> io::Result<Self> {
-        let file = dir.create_file(&part_name(number))?;
+        let file = dir.create_new_file(&part_name(number))?;
         let body = Arc::new(BodyFile { file });
         Ok(Self { number, body, written: 0, sums: Vec::new(), sum: 0 })
     }
@@ -77,8 +77,8 @@ impl LargeWriter {
         Ok(())
     }
 
-    /// Adds the checksums, and gives the file its name.
-    pub(super) fn finish(mut self, dir: &StoreDir) -> io::Result<Arc<BodyFile>> {
+    /// Adds the checksums, and gives the file its name. Returns also the checksums, and theirs.
+    pub(super) fn finish(mut self, dir: &StoreDir) -> io::Result<(Arc<BodyFile>, Box<[u32]>, u32)> {
         if !self.written.is_multiple_of(BLOCK_BYTES as u64) {
             self.sums.push(self.sum);
         }
@@ -86,22 +86,20 @@ impl LargeWriter {
         let sum = crc32c::crc32c(&trailer);
         trailer.extend_from_slice(&sum.to_le_bytes());
         self.body.file.write_all_at(&trailer, self.written)?;
-        let (part, whole) = (part_name(self.number), name(self.number));
-        if dir.rename(&part, &whole).is_err() {
-            // The directory is missing: creating the file makes it.
-            dir.create_file(&whole)?;
-            dir.rename(&part, &whole)?;
-        }
-        Ok(self.body)
+        dir.rename(&part_name(self.number), &name(self.number))?;
+        Ok((self.body, self.sums.into(), sum))
     }
 }
 
 /// Reads the checksums of a body's blocks.
 ///
 /// # Errors
-/// The system's error, or the file is not as it was written.
-pub(super) fn read_sums(file: &StoreFile, length: u64) -> io::Result<Box<[u32]>> {
-    let damaged = || io::Error::other("the checksums of a stored body are damaged");
+/// The system's error, or the file is not the one that was written.
+pub(super) fn read_sums(file: &StoreFile, length: u64, sum: u32) -> io::Result<Box<[u32]>> {
+    let damaged = || {
+        let text = "the checksums of a stored body are damaged";
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    };
     let blocks = usize::try_from(length.div_ceil(BLOCK_BYTES as u64)).map_err(|_| damaged())?;
     let trailer = blocks.checked_mul(4).and_then(|bytes| bytes.checked_add(4));
     let trailer = trailer.ok_or_else(damaged)?;
@@ -109,8 +107,8 @@ pub(super) fn read_sums(file: &StoreFile, length: u64) -> io::Result<Box<[u32]>>
         return Err(damaged());
     }
     let bytes = file.read_range(length, trailer)?;
-    let (sums, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-    if crc32c::crc32c(sums) != u32::from_le_bytes(*sum) {
+    let (sums, last) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    if crc32c::crc32c(sums) != sum || u32::from_le_bytes(*last) != sum {
         return Err(damaged());
     }
     let (sums, _) = sums.as_chunks::<4>();
@@ -166,21 +164,24 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = StoreDir::open(dir.path()).expect("opened");
         let content: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
+        let mut last = 0;
         for length in [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1, content.len()] {
             let mut writer = LargeWriter::create(&dir, 7).expect("made");
             for piece in content[..length].chunks(10_007) {
                 writer.append(piece).expect("written");
             }
-            let body = writer.finish(&dir).expect("named");
-            let sums = read_sums(&body.file, length as u64).expect("whole");
+            let (body, sums, sum) = writer.finish(&dir).expect("named");
+            assert_eq!(read_sums(&body.file, length as u64, sum).expect("whole"), sums);
             assert_eq!(sums, super::super::record::block_sums([&content[..length]].into_iter()));
             assert_eq!(body.file.read_range(0, length).expect("read"), &content[..length]);
-            read_sums(&body.file, length as u64 + 1).expect_err("another length");
+            read_sums(&body.file, length as u64 + 1, sum).expect_err("another length");
+            read_sums(&body.file, length as u64, sum ^ 1).expect_err("another file");
+            last = sum;
         }
         assert!(dir.names("part").expect("names").is_empty());
         let file = dir.open_file(&name(7)).expect("there");
         file.write_all_at(b"x", content.len() as u64).expect("written");
-        read_sums(&file, content.len() as u64).expect_err("damaged");
+        read_sums(&file, content.len() as u64, last).expect_err("damaged");
     }
 
     #[test]

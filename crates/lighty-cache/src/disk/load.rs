@@ -32,6 +32,16 @@ impl Disk {
                     let path = self.path.display();
                     (self.report)(&format!("cache: {path}: a response cannot be read: {error}"));
                 }
+                // Others pass: too many open files, for example.
+                let is_lasting = matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::InvalidData
+                );
+                if !is_lasting {
+                    return None;
+                }
             }
         }
         self.forget_place(place);
@@ -144,13 +154,14 @@ impl Disk {
         let Some(dir) = self.dir.get() else { return Ok(None) };
         let body = self.files.open(dir, number)?;
         let length = record.body.length;
-        let stored = StoredBody::new(&body, 0, StoredPlace::File(number));
+        let [sum] = *record.body.sums else { return Ok(None) };
+        let stored = StoredBody::new(&body, 0, StoredPlace::File(number, sum));
         let verifies_always = self.limits().verifies_always;
         if is_verified && !verifies_always {
             return Ok(Some(Content::on_disk(stored, length)));
         }
         // Its readers compare it: reading it whole would take too long.
-        let sums = large::read_sums(&body.file, length)?;
+        let sums = large::read_sums(&body.file, length, sum)?;
         let check = BodyCheck::new(sums, verifies_always);
         Ok(Some(Content::on_disk(stored.with_check(check), length)))
     }

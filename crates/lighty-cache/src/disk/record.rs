@@ -63,7 +63,7 @@ pub(crate) enum BodyPlace {
 pub(crate) struct BodySums {
     pub(crate) place: BodyPlace,
     pub(crate) length: u64,
-    /// One for each block; none if it is in a file of its own, which has them at its end.
+    /// One for each block; for a file of its own, which has them at its end, one for these.
     pub(crate) sums: Box<[u32]>,
 }
 
@@ -294,7 +294,8 @@ fn read_body(reader: &mut Reader<'_>) -> Option<BodySums> {
     let sums = reader.count(4)?;
     let sums: Box<[u32]> = (0..sums).map(|_| reader.u32()).collect::<Option<_>>()?;
     let blocks = length.div_ceil(BLOCK_BYTES as u64);
-    let has_sums = matches!(place, BodyPlace::File { .. }) || sums.len() as u64 == blocks;
+    let wanted = if matches!(place, BodyPlace::File { .. }) { 1 } else { blocks };
+    let has_sums = sums.len() as u64 == wanted;
     Some(BodySums { place, length, sums }).filter(|_| has_sums)
 }
 

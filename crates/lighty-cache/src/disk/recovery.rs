@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use lighty_io::file::store_dir::StoreDir;
 
@@ -19,18 +18,26 @@ const DAMAGED_UNITS_MAX: u64 = 16_384;
 
 impl Author {
     /// Reads all segments in, the newest first: older records of a key do not count.
-    pub(super) fn recover(&mut self, dir: &StoreDir) {
-        let names = dir.names("").unwrap_or_default();
+    ///
+    /// # Errors
+    /// The directory cannot be read. Nothing may be written then.
+    pub(super) fn recover(&mut self, dir: &StoreDir) -> io::Result<()> {
+        let names = dir.names("")?;
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| segment::number(name)).collect();
         numbers.sort_unstable();
-        self.next_segment = numbers.last().map_or(1, |newest| newest + 1);
+        self.next_segment = numbers.last().map_or(1, |newest| newest.saturating_add(1));
+        let mut is_complete = true;
         for number in numbers.into_iter().rev() {
             if let Err(error) = self.recover_segment(dir, number) {
                 let path = self.disk.path().join(segment::name(number));
                 (self.disk.report)(&format!("cache: {}: {error}", path.display()));
+                is_complete = false;
             }
         }
-        self.remove_orphans(dir);
+        if is_complete {
+            self.remove_orphans(dir);
+        }
+        Ok(())
     }
 
     /// Removes everything that an earlier process has left.
@@ -81,17 +88,14 @@ impl Author {
         for name in dir.names("part").unwrap_or_default() {
             let _ = dir.remove(&format!("part/{name}"));
         }
-        let mut highest = self.owners.keys().copied().max().unwrap_or(0);
         for within in dir.names("large").unwrap_or_default() {
             for name in dir.names(&format!("large/{within}")).unwrap_or_default() {
                 let Some(number) = large::number(&name) else { continue };
-                highest = highest.max(number);
                 if !self.owners.contains_key(&number) {
                     let _ = dir.remove(&large::name(number));
                 }
             }
         }
-        self.disk.next_file.store(highest + 1, Ordering::Relaxed);
     }
 }
 
@@ -100,7 +104,7 @@ impl Disk {
     fn recover_row(&self, row: &Row, footer: &Footer, place: RecordPlace) -> bool {
         if let Some(names) = footer.names_of(row) {
             let is_known = match self.index.get(row.primary) {
-                None => self.index.put_names(row.primary, names),
+                None => self.index.put_names(row.primary, names, place),
                 Some(Known::Varies(known)) => *known == **names,
                 Some(Known::Response(_)) => false,
             };
@@ -108,15 +112,11 @@ impl Disk {
                 return false;
             }
         }
-        let is_new = self.index.get(row.hash).is_none();
-        if is_new {
-            self.index.put(row.hash, place, row.bytes, false);
-        }
-        is_new
+        self.index.put_if_new(row.hash, place, row.bytes)
     }
 
     /// The records of a segment without a footer, and the end of the last one.
-    fn scan(&self, segment: &Arc<Segment>) -> io::Result<(Footer, u64)> {
+    pub(super) fn scan(&self, segment: &Arc<Segment>) -> io::Result<(Footer, u64)> {
         let length = segment.file().length()?;
         let (mut footer, mut at, mut end, mut damaged) = (Footer::default(), 0, 0, 0);
         while at + HEADER_BYTES as u64 <= length && damaged <= DAMAGED_UNITS_MAX {
@@ -150,7 +150,8 @@ impl Disk {
         if !is_here || end.is_none_or(|end| end > segment.file().length().unwrap_or(0)) {
             return Ok(None);
         }
-        let head = segment.file().read_range(at + HEADER_BYTES as u64, header.head_bytes as usize)?;
+        let head =
+            segment.file().read_range(at + HEADER_BYTES as u64, header.head_bytes as usize)?;
         let Some(record) = Record::read(&head).filter(|_| header.proves(&head)) else {
             return Ok(None);
         };

@@ -28,12 +28,7 @@ fn disk_limits() -> DiskLimits {
 }
 
 fn limits() -> Limits {
-    Limits {
-        memory: 4 << 20,
-        object_bytes: 32 << 20,
-        disk_from_bytes: 64 << 10,
-        variants: 32,
-    }
+    Limits { memory: 4 << 20, object_bytes: 32 << 20, disk_from_bytes: 64 << 10, variants: 32 }
 }
 
 /// A store in a directory, and what it has reported.
@@ -296,10 +291,8 @@ fn old_responses_leave_and_the_used_stay() {
     }
     bed.disk().settle();
     assert!(bed.disk().bytes() <= 16 << 20, "{}", bed.disk().bytes());
-    let on_disk: u64 = segments(dir.path())
-        .iter()
-        .map(|path| fs::metadata(path).expect("there").len())
-        .sum();
+    let on_disk: u64 =
+        segments(dir.path()).iter().map(|path| fs::metadata(path).expect("there").len()).sum();
     assert!(on_disk <= 16 << 20, "{on_disk}");
     assert_eq!(bed.get("/1"), None);
     assert_eq!(bed.get("/1499").expect("new"), body(1_499, size));
@@ -425,11 +418,94 @@ fn an_index_that_takes_too_much_memory_shrinks() {
     };
     (0..120_000).for_each(put);
     bed.disk().settle();
-    let bytes = bed.disk().memory_bytes() + bed.store.extent().1;
+    let bytes = bed.disk().index_bytes() + bed.store.extent().1;
     assert!(bytes <= 3 << 20, "{bytes}");
     assert!(bed.disk().count() > 1_000, "{}", bed.disk().count());
     bed.store.limit(Limits { memory: 1 << 20, ..small });
     bed.disk().settle();
     assert!(bed.disk().counters().evicted.load(Ordering::Relaxed) > 0);
+    bed.close();
+}
+
+#[test]
+fn errors_while_large_bodies_arrive_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    // In the way of the directory for bodies that arrive.
+    fs::write(dir.path().join("part"), "").expect("written");
+    bed.put("/large", &body(1, 3 << 20));
+    let errors = || bed.disk().counters().write_errors.load(Ordering::Relaxed);
+    lighty_testkit::wait_until(Duration::from_secs(20), || errors() > 0);
+    assert_eq!(bed.reports.lock().expect("a lock").len(), 1);
+    fs::remove_file(dir.path().join("part")).expect("removed");
+    bed.wait_until_ready();
+    assert_eq!(bed.get("/large"), None, "it was not stored");
+    bed.put("/large", &body(1, 3 << 20));
+    lighty_testkit::wait_until(Duration::from_secs(20), || bed.get("/large").is_some());
+    assert_eq!(bed.get("/large").expect("stored"), body(1, 3 << 20));
+    bed.close();
+}
+
+#[test]
+fn large_bodies_that_are_used_do_not_displace_all_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = DiskLimits { bytes: 32 << 20, ..disk_limits() };
+    let bed = Bed::open_with(dir.path(), disk, limits());
+    for number in 0..40 {
+        let target = format!("/{number}");
+        bed.put(&target, &body(number, 3 << 20));
+        lighty_testkit::wait_until(Duration::from_secs(20), || bed.get(&target).is_some());
+        for earlier in 0..number {
+            let place = bed.store.locate(&key(&format!("/{earlier}")), &Fields::default());
+            place.inspect(|place| bed.disk().index.touch(place.entry.hash));
+        }
+        bed.disk().settle();
+        assert!(bed.disk().bytes() <= 36 << 20, "{number}: {}", bed.disk().bytes());
+    }
+    bed.close();
+}
+
+#[test]
+fn index_forgets_resources_that_have_left_with_their_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = DiskLimits { bytes: 16 << 20, ..disk_limits() };
+    let bed = Bed::open_with(dir.path(), disk, Limits { memory: 2 << 20, ..limits() });
+    for number in 0..1_500 {
+        let target = format!("/{number}");
+        bed.put_varied(&target, &body(number, 32 << 10), &["x-kind"], &Fields::default());
+        let object = bed.store.find(&key(&target), &Fields::default()).expect("in memory");
+        assert!(bed.disk().save(&object));
+        if number % 8 == 0 {
+            bed.disk().settle();
+        }
+    }
+    bed.disk().settle();
+    // Two entries each: a resource and its variant.
+    let most = 2 * (16 << 20) / (32 << 10);
+    assert!(bed.disk().count() <= most, "{} of {most}", bed.disk().count());
+    bed.close();
+}
+
+#[test]
+fn body_renewed_by_a_304_counts_once_and_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.put("/large", &body(1, 3 << 20));
+    lighty_testkit::wait_until(Duration::from_secs(20), || bed.get("/large").is_some());
+    bed.disk().settle();
+    let before = bed.disk().bytes();
+    for _ in 0..5 {
+        let none = Fields::default();
+        let stored = bed.store.find(&key("/large"), &none).expect("stored");
+        let Joined::Begins(pilot, _) = bed.store.join(&key("/large"), &none, false, 0) else {
+            panic!("no flight of its own");
+        };
+        pilot.renew(&stored, stored.head.clone());
+        bed.write("/large");
+    }
+    assert!(bed.disk().bytes() < before + 10_000, "{} {before}", bed.disk().bytes());
+    bed.close();
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/large").expect("stored"), body(1, 3 << 20));
     bed.close();
 }

@@ -16,11 +16,11 @@ use super::record::{
 };
 use super::segment::{self, Segment};
 use super::{Disk, DiskState, large};
-use crate::object::{Content, Object, StoredBody, StoredPlace};
+use crate::object::{BodyCheck, Content, Object, StoredBody, StoredPlace};
 use crate::store::ResponseStore;
 
 /// Bytes that are written at once.
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 
 /// Time for which a few objects wait for others.
 const GATHER: Duration = Duration::from_millis(100);
@@ -29,13 +29,22 @@ const GATHER: Duration = Duration::from_millis(100);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time for which nothing is written after an error.
-const ERROR_PAUSE: Duration = Duration::from_secs(10);
+const ERROR_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
 
 /// Part of a segment that records from a removed one may take: one in so many.
 const KEPT_SHARE: u64 = 4;
 
 /// Bytes of the log of purge rules at which it is written anew.
 const PURGE_LOG_BYTES: u64 = 4 << 20;
+
+/// Tries to get the directory before a message says that another process has it.
+const LOCK_TRIES: u32 = 100;
+
+/// Segments that leave at once for want of free space. Some file systems free it late.
+const RECLAIMED_MAX: u32 = 4;
+
+/// Tries to add an object: each one may seal a segment.
+const TRIES_MAX: u32 = 4;
 
 /// The thread's state.
 pub(super) struct Author {
@@ -49,6 +58,8 @@ pub(super) struct Author {
     /// Numbers of large files, with the records that name them.
     pub(super) owners: HashMap<u64, RecordPlace, foldhash::fast::RandomState>,
     purge_log_bytes: u64,
+    /// Length at which the log of purge rules is written anew; 0: the next time.
+    purge_log_max: u64,
     is_reclaiming: bool,
 }
 
@@ -88,6 +99,9 @@ struct End(Arc<Disk>);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.set_state(DiskState::Closed);
+        if let Some(dir) = self.0.dir.get() {
+            dir.release();
+        }
         self.0.is_ended.store(true, Ordering::Release);
         let _queue = self.0.queue();
         self.0.has_written.notify_all();
@@ -98,6 +112,8 @@ impl Drop for End {
 enum Work {
     Batch(VecDeque<Arc<Object>>, Vec<u8>, u64),
     Shrink,
+    /// Large bodies could not be written.
+    Pause,
     Close,
 }
 
@@ -112,6 +128,7 @@ impl Author {
             rows: Vec::new(),
             owners: HashMap::default(),
             purge_log_bytes: 0,
+            purge_log_max: PURGE_LOG_BYTES,
             is_reclaiming: false,
         }
     }
@@ -123,13 +140,20 @@ impl Author {
         match self.disk.read_purges(&dir, &store) {
             Some(bytes) => {
                 self.purge_log_bytes = bytes;
-                self.recover(&dir);
+                while let Err(error) = self.recover(&dir) {
+                    let path = self.disk.path.display();
+                    (self.disk.report)(&format!("cache: {path}: {error}; nothing is stored there"));
+                    if !self.sleep(ERROR_PAUSE) {
+                        return;
+                    }
+                }
             }
             // What was purged is unknown, so that nothing can be served.
             None => self.remove_all(&dir),
         }
-        drop(store);
         self.disk.note_memory();
+        store.make_room();
+        drop(store);
         let disk = Arc::clone(&self.disk);
         // The thread alone sets it.
         let _ = disk.dir.set(dir);
@@ -141,13 +165,16 @@ impl Author {
         }
         loop {
             let done = match self.wait() {
-                Work::Batch(objects, purges, rules) => self.work(dir, objects, &purges, rules),
+                Work::Batch(objects, purges, rules) => {
+                    let done = self.work(dir, &objects, &purges, rules);
+                    done.inspect_err(|_| self.put_back(objects))
+                }
                 Work::Shrink => self.shrink(dir),
+                Work::Pause => Ok(()),
                 Work::Close => return self.close(dir),
             };
             if let Err(error) = done {
-                self.out.clear();
-                self.rows.clear();
+                self.forget_batch();
                 disk.note_write_error(&error);
             }
             if disk.state() == DiskState::Failing && !self.pause(dir) {
@@ -159,21 +186,38 @@ impl Author {
         }
     }
 
+    /// Gives the batch up, with what a part of it has left behind the end of the segment.
+    fn forget_batch(&mut self) {
+        self.out.clear();
+        self.rows.clear();
+        if let Some(open) = &self.open {
+            let _ = open.segment.file().truncate(open.at);
+        }
+    }
+
+    /// Keeps the large bodies of a failed batch for the next one: their files need a record.
+    fn put_back(&self, objects: VecDeque<Arc<Object>>) {
+        let needs_record = |object: &Arc<Object>| {
+            large_number(object).is_some_and(|number| !self.owners.contains_key(&number))
+        };
+        self.disk.queue().objects.extend(objects.into_iter().filter(needs_record));
+    }
+
     /// Gets the directory. `None` once the disk is to be closed.
     fn open_dir(&self) -> Option<StoreDir> {
-        let mut is_reported = false;
+        let (mut is_reported, mut tries) = (false, 0);
         loop {
-            let pause = match StoreDir::open(&self.disk.path) {
+            let fault = match StoreDir::open(&self.disk.path) {
                 Ok(dir) => return Some(dir),
-                Err(StoreDirFault::Locked(_)) => LOCK_PAUSE,
-                Err(fault) => {
-                    if !is_reported {
-                        (self.disk.report)(&format!("cache: {fault}; nothing is stored there"));
-                    }
-                    is_reported = true;
-                    ERROR_PAUSE
-                }
+                Err(fault) => fault,
             };
+            let is_locked = matches!(fault, StoreDirFault::Locked(_));
+            let pause = if is_locked { LOCK_PAUSE } else { ERROR_PAUSE };
+            tries += 1;
+            if !is_reported && (!is_locked || tries > LOCK_TRIES) {
+                (self.disk.report)(&format!("cache: {fault}; nothing is stored there"));
+                is_reported = true;
+            }
             if !self.sleep(pause) {
                 return None;
             }
@@ -194,16 +238,21 @@ impl Author {
         {
             let mut queue = self.disk.queue();
             // Files of their own would have no record.
-            queue.objects.retain(|object| object.content.stored().is_some());
+            queue.objects.retain(|object| large_number(object).is_some());
             queue.bytes = 0;
             queue.is_busy = false;
             self.disk.has_written.notify_all();
         }
         let goes_on = self.sleep(ERROR_PAUSE);
-        // What does not work yet fails again when something is written.
-        let _ = self.shrink(dir);
-        self.purge_log_bytes = u64::MAX;
+        if std::mem::take(&mut self.disk.queue().is_full) {
+            // What does not work yet fails again when something is written.
+            let _ = self.shrink(dir);
+            self.forget_batch();
+        }
+        self.purge_log_max = 0;
+        let queue = self.disk.queue();
         self.disk.set_state(DiskState::Ready);
+        drop(queue);
         goes_on
     }
 
@@ -215,6 +264,7 @@ impl Author {
                 && !queue.must_shrink
                 && !queue.wants_room
                 && !queue.is_closing
+                && disk.state() != DiskState::Failing
         };
         let queue = disk.has_work.wait_while(disk.queue(), is_idle);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
@@ -225,11 +275,15 @@ impl Author {
                     && !queue.must_shrink
                     && !queue.wants_room
                     && !queue.is_closing
+                    && disk.state() != DiskState::Failing
             };
             let waited = disk.has_work.wait_timeout_while(queue, GATHER, gathers);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queue.is_busy = true;
+        if disk.state() == DiskState::Failing {
+            return Work::Pause;
+        }
         if std::mem::take(&mut queue.must_shrink) {
             return Work::Shrink;
         }
@@ -245,32 +299,48 @@ impl Author {
     fn work(
         &mut self,
         dir: &StoreDir,
-        objects: VecDeque<Arc<Object>>,
+        objects: &VecDeque<Arc<Object>>,
         purges: &[u8],
         rules: u64,
     ) -> io::Result<()> {
-        if !purges.is_empty() {
-            let store = self.store.upgrade();
-            self.purge_log_bytes = match store.filter(|_| self.purge_log_bytes > PURGE_LOG_BYTES) {
-                Some(store) => self.disk.rewrite_purges(dir, &store)?,
-                None => self.disk.append_purges(dir, purges, self.purge_log_bytes)?,
-            };
-            self.disk.queue().purges_written = rules;
-            self.disk.has_written.notify_all();
-        }
+        self.write_purges(dir, purges, rules)?;
         for object in objects {
-            if !object.is_obsolete() {
-                self.add(dir, &object)?;
+            // A file of its own leaves with its record, even if nobody will read it.
+            let number = large_number(object);
+            if object.is_obsolete() && number.is_none() || self.add(dir, object)? {
+                continue;
+            }
+            if let Some(number) = number {
+                self.disk.abandon_large(number);
             }
         }
         self.flush()?;
         self.make_room(dir)
     }
 
-    /// Adds an object to the batch.
-    fn add(&mut self, dir: &StoreDir, object: &Arc<Object>) -> io::Result<()> {
+    /// Adds purge rules to their log, or writes it anew.
+    fn write_purges(&mut self, dir: &StoreDir, purges: &[u8], rules: u64) -> io::Result<()> {
+        if purges.is_empty() && self.purge_log_max > 0 {
+            return Ok(());
+        }
+        let store = self.store.upgrade().filter(|_| self.purge_log_bytes >= self.purge_log_max);
+        if let Some(store) = store {
+            self.purge_log_bytes = self.disk.rewrite_purges(dir, &store)?;
+            self.purge_log_max = PURGE_LOG_BYTES.max(2 * self.purge_log_bytes);
+        } else {
+            let appended = self.disk.append_purges(dir, purges, self.purge_log_bytes);
+            // What is lost now is written with the whole log.
+            self.purge_log_bytes = appended.inspect_err(|_| self.purge_log_max = 0)?;
+        }
+        self.disk.queue().purges_written = rules;
+        self.disk.has_written.notify_all();
+        Ok(())
+    }
+
+    /// Adds an object to the batch. Returns false if it has no record in the end.
+    fn add(&mut self, dir: &StoreDir, object: &Arc<Object>) -> io::Result<bool> {
         let (primary, hash) = self.disk.hashes(object);
-        let Some(body) = body_of(object) else { return Ok(()) };
+        let Some(body) = body_of(object) else { return Ok(false) };
         let file_bytes = match body.place {
             BodyPlace::File { .. } => body.length,
             _ => 0,
@@ -284,18 +354,18 @@ impl Author {
             body,
         };
         let pieces = || object.content.pieces().iter().map(|piece| &**piece);
-        for _ in 0..2 {
+        for _ in 0..TRIES_MAX {
             let place = self.place(dir)?;
             let before = self.out.len();
             let Some(bytes) = record.write(&mut self.out, hash, place, pieces()) else {
-                return Ok(());
+                return Ok(false);
             };
             if !self.fits(self.out.len()) {
                 self.out.truncate(before);
                 self.seal()?;
                 continue;
             }
-            let Some(open) = &mut self.open else { return Ok(()) };
+            let Some(open) = &mut self.open else { return Ok(false) };
             let Some(names) = open.footer.names_index(&record.head.names) else {
                 self.out.truncate(before);
                 self.seal()?;
@@ -311,9 +381,9 @@ impl Author {
             if self.out.len() >= BATCH_BYTES {
                 self.flush()?;
             }
-            return Ok(());
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The place of the next record.
@@ -375,23 +445,38 @@ impl Author {
             open.segment.add_url(row.url);
             open.footer.rows.push(row);
             if row.file != 0 {
-                self.owners.insert(row.file, place);
+                // A file counts once, for its newest record.
+                if let Some(before) = self.owners.insert(row.file, place)
+                    && let Some(segment) = self.disk.segment(before.segment)
+                {
+                    segment.lose_weight(row.file_bytes);
+                }
                 open.segment.add_weight(row.file_bytes);
             }
             let Some(Written { object, sums }) = written else { continue };
             counters.written.fetch_add(1, Ordering::Relaxed);
-            let is_known = row.names == 0 || self.disk.index.put_names(row.primary, &object.head.names);
-            if !is_known || object.is_obsolete() {
+            let names = &object.head.names;
+            let is_known = row.names == 0 || self.disk.index.put_names(row.primary, names, place);
+            let store = self.store.upgrade();
+            let is_superseded = store.as_ref().is_some_and(|store| store.is_superseded(&object));
+            if !is_known || is_superseded || object.is_obsolete() {
                 continue;
             }
             self.disk.index.put(row.hash, place, row.bytes, true);
             object.set_on_disk();
+            if object.is_obsolete() {
+                self.disk.index.remove_at(row.hash, place);
+                continue;
+            }
             let keeps = object.content.memory_bytes() <= self.disk.limits().memory_object_bytes;
-            if !keeps && let Some(store) = self.store.upgrade() {
+            if !keeps && let Some(store) = store {
                 // The body is at the end of its record.
                 let body = place.offset() + u64::from(row.bytes) - object.content.len();
                 let in_segment = StoredPlace::Segment(place.segment, sums.to_vec().into());
-                let stored = StoredBody::new(&open.segment.body, body, in_segment);
+                let mut stored = StoredBody::new(&open.segment.body, body, in_segment);
+                if self.disk.limits().verifies_always {
+                    stored = stored.with_check(BodyCheck::new(sums, true));
+                }
                 store.move_to_disk(&object, Content::on_disk(stored, object.content.len()));
             }
         }
@@ -421,16 +506,16 @@ impl Author {
     /// Refuses to begin a segment if too little of the file system would stay free.
     fn check_room(&mut self, dir: &StoreDir) -> io::Result<()> {
         let limits = self.disk.limits();
-        loop {
+        for _ in 0..RECLAIMED_MAX {
             let (free, all) = dir.room()?;
-            let kept = all / 100 * u64::from(limits.free_percent);
-            if free >= kept + limits.segment_bytes() {
+            if free >= limits.kept_bytes(all) + limits.segment_bytes() {
                 return Ok(());
             }
             if self.is_reclaiming || !self.reclaim(dir)? {
-                return Err(io::ErrorKind::StorageFull.into());
+                break;
             }
         }
+        Err(io::ErrorKind::StorageFull.into())
     }
 
     /// Removes the oldest segment, even if it is the only one.
@@ -448,7 +533,11 @@ impl Author {
         if self.open.as_ref().is_some_and(|open| open.segment.number == oldest.number) {
             return Ok(false);
         }
-        let footer = oldest.footer().ok().flatten().unwrap_or_default();
+        let footer = match oldest.footer() {
+            Ok(Some(footer)) => footer,
+            // It could not be sealed.
+            _ => self.disk.scan(&oldest).map(|(footer, _)| footer).unwrap_or_default(),
+        };
         self.is_reclaiming = true;
         let kept = self.keep_used(dir, &oldest, &footer);
         self.is_reclaiming = false;
@@ -468,7 +557,7 @@ impl Author {
         for row in &footer.rows {
             let from = RecordPlace { segment: old.number, unit: row.unit };
             let is_used = self.disk.index.uses_at(row.hash, from).is_some_and(|uses| uses > 0);
-            let bytes = padded(u64::from(row.bytes));
+            let bytes = padded(u64::from(row.bytes)).saturating_add(row.file_bytes);
             if !is_used || bytes > budget {
                 continue;
             }
@@ -507,6 +596,9 @@ impl Author {
         self.rows.push((moved, None));
         self.flush()?;
         self.disk.index.move_record(row.hash, from, place);
+        if let Some(names) = footer.names_of(&row) {
+            self.disk.index.put_names(row.primary, names, place);
+        }
         self.disk.counters.kept.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -515,6 +607,7 @@ impl Author {
     fn drop_rest(&mut self, dir: &StoreDir, old: &Segment, footer: &Footer) {
         for row in &footer.rows {
             let place = RecordPlace { segment: old.number, unit: row.unit };
+            self.disk.index.remove_names_at(row.primary, place);
             if self.disk.index.remove_at(row.hash, place) {
                 self.disk.counters.evicted.fetch_add(1, Ordering::Relaxed);
             }
@@ -530,13 +623,15 @@ impl Author {
     fn close(&mut self, dir: &StoreDir) {
         let store = self.store.upgrade();
         let unsaved = store.as_ref().map(|store| store.unsaved()).unwrap_or_default();
-        let saved = unsaved.iter().try_for_each(|object| self.add(dir, object));
+        let saved = unsaved.iter().try_for_each(|object| self.add(dir, object).map(drop));
         if let Err(error) = saved.and_then(|()| self.seal()) {
             self.disk.note_write_error(&error);
         }
         if let Some(store) = store {
             let _ = self.disk.rewrite_purges(dir, &store);
         }
+        // First, so that no large body begins that a successor does not expect.
+        self.disk.set_state(DiskState::Closed);
         dir.release();
     }
 }
@@ -548,12 +643,20 @@ fn body_of(object: &Object) -> Option<BodySums> {
         let sums = block_sums(content.pieces().iter().map(|piece| &**piece));
         return Some(BodySums { place: BodyPlace::Here, length, sums });
     };
-    stored.file()?;
     let (place, sums) = match &stored.place {
-        StoredPlace::File(number) => (BodyPlace::File { number: *number }, Box::default()),
+        StoredPlace::File(number, sum) => (BodyPlace::File { number: *number }, [*sum].into()),
         StoredPlace::Segment(segment, sums) => {
+            stored.file()?;
             (BodyPlace::Segment { segment: *segment, offset: stored.offset }, (**sums).into())
         }
     };
     Some(BodySums { place, length, sums })
+}
+
+/// The number of the file of an object's body, if it has one of its own.
+fn large_number(object: &Object) -> Option<u64> {
+    match object.content.stored()?.place {
+        StoredPlace::File(number, _) => Some(number),
+        StoredPlace::Segment(..) => None,
+    }
 }

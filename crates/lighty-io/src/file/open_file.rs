@@ -234,7 +234,7 @@ impl Drop for OpenFile {
             // FUSE flushes at close and NFS may contact its server: both wait for a response. If
             // the lane is full, the descriptor is closed right here, which may block.
             let _ = ThreadPool::global().spawn(Lane::StatRemote, move || drop(fd));
-        } else if self.closes_slowly {
+        } else if self.closes_slowly && Arc::strong_count(&fd) == 1 {
             let _ = ThreadPool::global().spawn(Lane::Write, move || drop(fd));
         }
     }

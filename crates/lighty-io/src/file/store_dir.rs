@@ -6,7 +6,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,9 +58,10 @@ impl StoreDir {
     /// Another process has it, or the system's error.
     pub fn open(path: &Path) -> Result<Self, StoreDirFault> {
         let system = |error| StoreDirFault::System { path: path.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(system)?;
+        make_private(path).map_err(system)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(libc::O_NOFOLLOW);
         let lock = options.open(path.join(LOCK_NAME)).map_err(system)?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), lock }),
@@ -75,13 +76,16 @@ impl StoreDir {
     /// # Errors
     /// The system's error.
     pub fn peek(path: &Path, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(path.join(name)) {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = match options.open(path.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         let mut contents = Vec::new();
         file.take(bytes_max).read_to_end(&mut contents)?;
-        Ok(Some(contents))
+        // An empty one is what a loss of power has left.
+        Ok(Some(contents).filter(|contents| !contents.is_empty()))
     }
 
     /// Creates the directory and a file in it, unless another process has just done so.
@@ -89,17 +93,26 @@ impl StoreDir {
     /// # Errors
     /// The system's error.
     pub fn found(path: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        make_private(path)?;
         let temporary = path.join(format!("{name}.{}.part", std::process::id()));
+        let _ = fs::remove_file(&temporary);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        options.open(&temporary)?.write_all(contents)?;
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(contents)?;
+        // An empty file would be all that is left after a loss of power.
+        file.sync_all()?;
         // A name that exists is not replaced.
-        let linked = fs::hard_link(&temporary, path.join(name));
-        let linked = match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            // The file system has no links.
-            Err(_) => fs::copy(&temporary, path.join(name)).map(drop),
+        let linked = match fs::hard_link(&temporary, path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::symlink_metadata(path.join(name))?.len() > 0 {
+                    Ok(())
+                } else {
+                    return fs::rename(&temporary, path.join(name));
+                }
+            }
+            Err(error) if is_without_links(&error) => {
+                return fs::rename(&temporary, path.join(name));
+            }
             linked => linked,
         };
         fs::remove_file(&temporary)?;
@@ -111,8 +124,8 @@ impl StoreDir {
     /// # Errors
     /// The system's error.
     pub fn give(path: &Path, name: &str, (user, group): (u32, u32)) -> io::Result<()> {
-        chown(path, Some(user), Some(group))?;
-        chown(path.join(name), Some(user), Some(group))
+        lchown(path, Some(user), Some(group))?;
+        lchown(path.join(name), Some(user), Some(group))
     }
 
     /// Lets another process have the directory. This one may go on reading.
@@ -181,13 +194,24 @@ impl StoreDir {
         };
         let file = match create() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = path.parent().unwrap_or(&self.path);
-                DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+                make_private(path.parent().unwrap_or(&self.path))?;
                 create()?
             }
             file => file?,
         };
         StoreFile::new(file)
+    }
+
+    /// Creates a file that does not exist. Missing directories are created.
+    ///
+    /// # Errors
+    /// It exists, or the system's error.
+    pub fn create_new_file(&self, name: &str) -> io::Result<StoreFile> {
+        let path = self.path.join(name);
+        make_private(path.parent().unwrap_or(&self.path))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        StoreFile::new(options.open(&path)?)
     }
 
     /// Opens a file.
@@ -205,7 +229,9 @@ impl StoreDir {
     /// # Errors
     /// The system's error.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        let to = self.path.join(to);
+        make_private(to.parent().unwrap_or(&self.path))?;
+        fs::rename(self.path.join(from), to)
     }
 
     /// Removes a file.
@@ -224,6 +250,20 @@ impl StoreDir {
         let stat = rustix::fs::statvfs(&self.path)?;
         Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
     }
+}
+
+/// Creates a directory for the server's user alone. Missing parents are for everybody.
+fn make_private(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// True if the file system knows no hard links.
+fn is_without_links(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EPERM, libc::EOPNOTSUPP, libc::EMLINK].iter().any(|known| code == Some(*known))
 }
 
 impl StoreFile {
@@ -296,9 +336,7 @@ impl StoreFile {
     /// There is not enough space.
     pub fn preallocate(&self, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&*self.file, FallocateFlags::KEEP_SIZE, 0, length) {
-            Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
-                Err(error.into())
-            }
+            Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => Err(error.into()),
             _ => Ok(()),
         }
     }
@@ -343,7 +381,16 @@ mod tests {
         StoreDir::found(&path, "store", b"two").expect("no error");
         let found = StoreDir::peek(&path, "store", 9).expect("no error");
         assert_eq!(found.as_deref(), Some(&b"one"[..]));
+        fs::write(path.join("store"), b"").expect("emptied");
+        assert_eq!(StoreDir::peek(&path, "store", 9).expect("no error"), None);
+        StoreDir::found(&path, "store", b"two").expect("no error");
+        let found = StoreDir::peek(&path, "store", 9).expect("no error");
+        assert_eq!(found.as_deref(), Some(&b"two"[..]));
         assert_eq!(fs::read_dir(&path).expect("a directory").count(), 1);
+        let mode = |path: &Path| fs::metadata(path).expect("made").permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        StoreDir::found(&path.join("a/b"), "store", b"one").expect("made");
+        assert_eq!((mode(&path.join("a")), mode(&path.join("a/b"))), (0o755, 0o700));
     }
 
     #[test]

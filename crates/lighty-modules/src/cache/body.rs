@@ -97,7 +97,8 @@ impl CheckedBody {
     fn read(&self) -> BlockRead {
         let from = self.block * BLOCK_BYTES as u64;
         let bytes = (self.length - from).min(BLOCK_BYTES as u64) as usize;
-        let (engine, file, offset) = (self.engine.clone(), Rc::clone(&self.file), self.offset + from);
+        let (engine, file, offset) =
+            (self.engine.clone(), Rc::clone(&self.file), self.offset + from);
         Box::pin(async move {
             let mut block = Vec::with_capacity(bytes);
             while block.len() < bytes {
@@ -139,7 +140,10 @@ impl BodyStream for CheckedBody {
         let block = match block {
             Ok(block) if self.check.proves(self.block, &block) => block,
             Ok(_) => return Poll::Ready(Some(self.damaged("a stored body is damaged".to_owned()))),
-            Err(error) => return Poll::Ready(Some(self.damaged(error.to_string()))),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Poll::Ready(Some(self.damaged(error.to_string())));
+            }
+            Err(error) => return Poll::Ready(Some(Err(cut(error.to_string())))),
         };
         self.block += 1;
         if self.start == 0 && self.block * BLOCK_BYTES as u64 >= self.length {

@@ -489,7 +489,8 @@ fn set_of_store(spec: &mut StoreSpec, key: &str, value: &Value) -> Result<(), Re
         }
         "path" => {
             let path = value.as_str().filter(|path| path.starts_with('/'));
-            let path = path.ok_or_else(|| Reject::new("must be the absolute path of a directory"))?;
+            let path =
+                path.ok_or_else(|| Reject::new("must be the absolute path of a directory"))?;
             spec.path = path.trim_end_matches('/').into();
         }
         "min-free" => {

@@ -129,8 +129,9 @@ impl Statistics for CacheStores {
                 let name = format!("cache.{name}.disk");
                 figures.push((format!("{name}-objects"), disk.count().to_string()));
                 figures.push((format!("{name}-bytes"), disk.bytes().to_string()));
-                figures.push((format!("{name}-index-bytes"), disk.memory_bytes().to_string()));
-                figures.push((format!("{name}-state"), format!("{:?}", disk.state()).to_lowercase()));
+                figures.push((format!("{name}-index-bytes"), disk.index_bytes().to_string()));
+                figures
+                    .push((format!("{name}-state"), format!("{:?}", disk.state()).to_lowercase()));
             }
             bytes += size;
             flights += store.counters().flights.load(Ordering::Relaxed);

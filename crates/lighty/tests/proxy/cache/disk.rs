@@ -118,7 +118,11 @@ fn kill_loses_only_what_is_in_memory() {
         }
         // Large ones are on the disk soon, the others when they leave memory.
         let is_written = || figure(&server, "cache.files.disk-objects") >= 3;
-        assert!(wait_until(SOON, is_written), "{round}: {}", server.get("/server-status?json").text());
+        assert!(
+            wait_until(SOON, is_written),
+            "{round}: {}",
+            server.get("/server-status?json").text()
+        );
         server.kill();
         assert!(count.load(Ordering::Relaxed) <= before + 5);
     }

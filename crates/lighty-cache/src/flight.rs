@@ -472,7 +472,9 @@ mod tests {
         let file = Arc::new(BodyFile { file });
         let flight = Arc::new(Flight::default());
         let (early, late) = (flight.board().expect("room"), flight.board().expect("room"));
-        ["abc", "def", "ghi"].map(|piece| flight.push(Bytes::from(piece)));
+        for piece in ["abc", "def", "ghi"] {
+            flight.push(Bytes::from(piece));
+        }
         assert_eq!(bytes(take(&early)), b"abc");
         assert_eq!(flight.unfiled(0, 4).concat(), b"abcdef");
         // The file may end within a piece.
@@ -496,7 +498,9 @@ mod tests {
         let flight = Arc::new(Flight::default());
         let one = flight.board().expect("room");
         flight.spill();
-        ["abc", "def"].map(|piece| flight.push(Bytes::from(piece)));
+        for piece in ["abc", "def"] {
+            flight.push(Bytes::from(piece));
+        }
         assert_eq!(bytes(take(&one)), b"abc");
         flight.narrow();
         assert!(flight.unfiled(0, 10).is_empty() && flight.unfiled(3, 10).is_empty());

@@ -2,10 +2,10 @@
 //!
 //! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `http2.rs`,
 //! `peers.rs`, `pages.rs`, `language.rs`, `rules.rs`, `scripts.rs`, `tls.rs`, `credentials.rs`,
-//! `documents.rs`, `caches.rs` and `control_request.rs`, which the ordinary tests include too: they
-//! replay `corpus/` through the same functions on a stable compiler. To add a target, write a
-//! function there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a line in the
-//! replaying test (`tests/fuzz_corpus.rs` of the crate that is tested).
+//! `documents.rs`, `caches.rs`, `key_sets.rs` and `control_request.rs`, which the ordinary tests
+//! include too: they replay `corpus/` through the same functions on a stable compiler. To add a
+//! target, write a function there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a
+//! line in the replaying test (`tests/fuzz_corpus.rs` of the crate that is tested).
 
 pub mod caches;
 pub mod codecs;
@@ -13,6 +13,7 @@ pub mod credentials;
 pub mod documents;
 pub mod gateways;
 pub mod http2;
+pub mod key_sets;
 pub mod language;
 pub mod pages;
 pub mod peers;

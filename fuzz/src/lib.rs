@@ -26,6 +26,18 @@ pub mod tls;
 mod digest;
 use digest::DigestCredentials;
 
+#[allow(dead_code, unexpected_cfgs, reason = "a file of the server, which uses all of it")]
+#[path = "../../crates/lighty-modules/src/auth/credentials_error.rs"]
+mod credentials_error;
+
+#[allow(dead_code, reason = "a file of the server, which uses all of it")]
+#[path = "../../crates/lighty-server/src/reload"]
+mod reload {
+    mod refusal;
+
+    pub(crate) use refusal::Refusal;
+}
+
 #[allow(dead_code, unreachable_pub, reason = "files of the server, which uses all of them")]
 #[path = "../../crates/lighty-server/src/control"]
 mod control {

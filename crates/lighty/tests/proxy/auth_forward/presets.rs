@@ -297,6 +297,10 @@ fn own_authorities_vouch_for_a_service() {
             .start();
         assert_eq!(server.get("/a").status, status, "{others} {own}: {}", server.log());
     }
+    let missing = "auth.forward = ( \"/\" => ( \"url\" => \"https://127.0.0.1:1\", \"ca-file\" => \
+                   \"@DIR@/none.pem\" ) )";
+    let (code, _, errors) = lighty!().config(missing).run(&["-D", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("auth.forward: /"), "{errors}");
     let clear = "auth.forward = ( \"/\" => ( \"url\" => \"http://a\", \"ca-file\" => \"/x\" ) )";
     let (code, _, errors) = lighty!().config(clear).run(&["-t", "-f", "@CONF@"]);
     assert!(code != 0 && errors.contains("no \"url\" of https"), "{errors}");

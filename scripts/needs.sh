@@ -80,6 +80,8 @@ backend cadaver cadaver
 /usr/bin/python3 -c 'import grpc' 2>/dev/null || packages+=(python3-grpcio)
 # Clients on other platforms.
 backend node nodejs
+# A signer of tokens.
+/usr/bin/python3 -c 'import jwt, cryptography' 2>/dev/null || packages+=(python3-jwt python3-cryptography)
 /usr/bin/python3 -c 'import boto3' 2>/dev/null || packages+=(python3-boto3)
 /usr/bin/python3 -c 'import requests, brotli' 2>/dev/null || packages+=(python3-requests python3-brotli)
 

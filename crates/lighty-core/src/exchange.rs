@@ -565,8 +565,9 @@ impl Facts for Exchange {
             Field::RequestHeader(name) => header(name.as_bytes()),
             Field::Place(path) => {
                 let places = &self.generation.global.core.places;
-                let found = request.remote_ip().and_then(|address| places.find(address, path));
-                Some(Cow::Owned(found.unwrap_or_default()))
+                let find = |address| places.find(&self.machine.known_places, address, path);
+                let found = request.remote_ip().and_then(find);
+                Some(Cow::Owned(found.as_deref().unwrap_or_default().to_owned()))
             }
             Field::PhysicalPath => {
                 self.state.path_known.then(|| lossy(self.physical.path().into()))

@@ -4,6 +4,7 @@ pub mod bad_messages;
 pub mod bans;
 pub mod counters;
 pub mod histogram;
+pub mod known_places;
 pub mod metrics;
 pub mod permits;
 pub mod random;
@@ -30,6 +31,7 @@ use crate::log::throttle::LogThrottle;
 use crate::machine::bad_messages::BadMessages;
 use crate::machine::bans::Bans;
 use crate::machine::counters::Counters;
+use crate::machine::known_places::KnownPlaces;
 use crate::machine::metrics::Metrics;
 use crate::machine::random::Random;
 use crate::machine::request_watch::RequestWatch;
@@ -55,6 +57,8 @@ pub struct Machine {
     pub bans: Arc<Bans>,
     /// Distributions of request durations.
     pub metrics: Metrics,
+    /// Places of clients that were looked up.
+    pub known_places: KnownPlaces,
     /// Requests that an operator watches.
     pub watch: RequestWatch,
     /// Source of request ids and trace ids.
@@ -101,6 +105,7 @@ impl Machine {
             bad_messages: Rc::default(),
             bans: Arc::default(),
             metrics: Metrics::default(),
+            known_places: KnownPlaces::default(),
             watch: RequestWatch::default(),
             random: Random::new(seed()),
             refused_upgrades: LogThrottle::default(),

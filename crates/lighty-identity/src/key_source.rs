@@ -56,12 +56,13 @@ impl KeySource {
         Self::of(KeyOrigin::File(Followed::at(path, bytes_max, parse)))
     }
 
-    /// A URL of a JSON Web Key Set. It is fetched once [`crate::remote_keys::fetch_all`] is called.
+    /// A URL of a JSON Web Key Set, whose server the authorities in a file vouch for, or the
+    /// system's. It is fetched once [`crate::remote_keys::fetch_all`] is called.
     ///
     /// # Errors
     /// The URL is not one of `https`, or of `http` on this machine.
-    pub fn url(url: &str) -> Result<Self, RemoteKeysError> {
-        Ok(Self::of(KeyOrigin::Remote(RemoteKeys::at(url)?)))
+    pub fn url(url: &str, ca_file: Option<&Path>) -> Result<Self, RemoteKeysError> {
+        Ok(Self::of(KeyOrigin::Remote(RemoteKeys::at(url, ca_file)?)))
     }
 
     fn of(origin: KeyOrigin) -> Self {

@@ -16,6 +16,7 @@ pub mod directory;
 pub mod key_set;
 pub mod key_source;
 pub mod local_target;
+mod opened_sessions;
 pub mod provider;
 mod provider_requests;
 pub mod provider_spec;

@@ -154,7 +154,7 @@ impl Provider {
         if self.spec.kind == ProviderKind::OAuth2 {
             return Ok(());
         }
-        provider_requests::discover(&fetcher(), &self.spec).map(drop)
+        provider_requests::discover(&fetcher(self.spec.ca_file.as_deref()), &self.spec).map(drop)
     }
 
     fn start(self: &Arc<Self>) -> io::Result<()> {
@@ -165,8 +165,9 @@ impl Provider {
         let (sender, receiver) = channel::<Job>();
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..THREADS {
-            let receiver = Arc::clone(&receiver);
-            std::thread::Builder::new().name("sign-in".into()).spawn(move || work(&receiver))?;
+            let (receiver, ca_file) = (Arc::clone(&receiver), self.spec.ca_file.clone());
+            let thread = std::thread::Builder::new().name("sign-in".into());
+            thread.spawn(move || work(&receiver, ca_file.as_deref()))?;
         }
         *jobs = Some(sender);
         drop(jobs);
@@ -268,7 +269,7 @@ impl Provider {
 
     fn discover(&self, fetcher: &Fetcher, now_ms: u64) -> Result<Arc<Endpoints>, ProviderError> {
         let (urls, jwks) = provider_requests::discover(fetcher, &self.spec)?;
-        let keys = KeySource::url(&jwks)
+        let keys = KeySource::url(&jwks, self.spec.ca_file.as_deref())
             .map_err(|_| ProviderError::Malformed("the keys are at no https URL"))?;
         remote_keys::fetch_all()?;
         Ok(self.adopt(Endpoints { urls, keys: Some(keys), found_ms: now_ms }))
@@ -314,15 +315,24 @@ pub fn secret_file(path: &Path) -> Arc<Followed<ClientSecret>> {
     Followed::at(path, SECRET_BYTES_MAX, parse)
 }
 
-/// A client that trusts the system's authorities; without them, for this machine alone.
-fn fetcher() -> Fetcher {
-    let fetcher = Fetcher::trusting(None).unwrap_or_else(|_| Fetcher::in_the_clear());
+/// Reads a file with authorities. Blocks.
+///
+/// # Errors
+/// It cannot be read, or has none.
+pub fn check_authorities(file: &Path) -> io::Result<()> {
+    Fetcher::trusting(Some(file)).map(drop).map_err(io::Error::other)
+}
+
+/// A client that trusts the authorities in a file, or the system's; without them, for this machine
+/// alone.
+fn fetcher(ca_file: Option<&Path>) -> Fetcher {
+    let fetcher = Fetcher::trusting(ca_file).unwrap_or_else(|_| Fetcher::in_the_clear());
     fetcher.receiving(RESPONSE_BYTES_MAX)
 }
 
 /// The loop of a provider's thread. It ends with the provider.
-fn work(jobs: &Mutex<Receiver<Job>>) {
-    let fetcher = fetcher();
+fn work(jobs: &Mutex<Receiver<Job>>, ca_file: Option<&Path>) {
+    let fetcher = fetcher(ca_file);
     loop {
         let job = unpoisoned(jobs).recv();
         match job {

@@ -64,6 +64,8 @@ pub struct ProviderSpec {
     pub client_id: String,
     /// File with the client's secret.
     pub secret_file: Option<PathBuf>,
+    /// File with the authorities that vouch for the provider; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
     /// Scopes with spaces between them.
     pub scopes: String,
     /// The provider is asked for further claims.

@@ -4,6 +4,7 @@
 //! A set is fetched at the start, before it becomes stale, and when a token names an unknown key:
 //! then at most once in [`FORCED_INTERVAL_MS`], because an attacker can invent names of keys.
 
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -68,10 +69,12 @@ enum FetchError {
     Keys(#[from] crate::key_set::KeySetError),
 }
 
-/// A key set at a URL. Equal URLs are one set in the whole process.
+/// A key set at a URL. Equal URLs with the same authorities are one set in the whole process.
 pub struct RemoteKeys {
     url: String,
     uri: Uri,
+    /// File with the authorities that vouch for the issuer; `None`: the system's.
+    ca_file: Option<PathBuf>,
     keys: RwLock<Option<Arc<KeySet>>>,
     schedule: Mutex<FetchSchedule>,
     /// Number of fetches that have ended.
@@ -101,11 +104,11 @@ pub fn fetch_all() -> std::io::Result<()> {
 }
 
 impl RemoteKeys {
-    /// The set at a URL. It is not fetched yet, unless another part of the process uses it.
+    /// Parses a URL.
     ///
     /// # Errors
     /// Keys cannot come from this URL.
-    pub fn at(url: &str) -> Result<Arc<Self>, RemoteKeysError> {
+    pub fn check(url: &str) -> Result<Uri, RemoteKeysError> {
         let uri = parse_url(url).ok_or(RemoteKeysError::NoUrl)?;
         if without_credentials(url) != url {
             return Err(RemoteKeysError::Credentials);
@@ -113,14 +116,26 @@ impl RemoteKeys {
         if uri.scheme_str() != Some("https") && !is_loopback(uri.host().unwrap_or_default()) {
             return Err(RemoteKeysError::NotSecure);
         }
+        Ok(uri)
+    }
+
+    /// The set at a URL, whose server the authorities in a file vouch for, or the system's. It is
+    /// not fetched yet, unless another part of the process uses it.
+    ///
+    /// # Errors
+    /// Keys cannot come from this URL.
+    pub fn at(url: &str, ca_file: Option<&Path>) -> Result<Arc<Self>, RemoteKeysError> {
+        let uri = Self::check(url)?;
         let mut sets = unpoisoned(&SETS);
         sets.retain(|set| set.strong_count() > 0);
-        if let Some(known) = sets.iter().filter_map(Weak::upgrade).find(|set| set.url == url) {
+        let is_equal = |set: &Arc<Self>| set.url == url && set.ca_file.as_deref() == ca_file;
+        if let Some(known) = sets.iter().filter_map(Weak::upgrade).find(is_equal) {
             return Ok(known);
         }
         let set = Arc::new(Self {
             url: url.to_owned(),
             uri,
+            ca_file: ca_file.map(Path::to_owned),
             keys: RwLock::default(),
             schedule: Mutex::default(),
             ended: watch::Sender::new(0),
@@ -265,7 +280,13 @@ impl KeyFetcher {
             .map_err(std::io::Error::other)?;
         let fetcher = match self.fetcher.take() {
             Some(fetcher) => fetcher,
-            None => Fetcher::for_url(&set.url)?.receiving(KEY_SET_BYTES_MAX),
+            None => {
+                let fetcher = match &set.ca_file {
+                    Some(file) => Fetcher::trusting(Some(file))?,
+                    None => Fetcher::for_url(&set.url)?,
+                };
+                fetcher.receiving(KEY_SET_BYTES_MAX)
+            }
         };
         let response = fetcher.fetch(&request, PATIENCE);
         self.fetcher = Some(fetcher);
@@ -325,7 +346,7 @@ mod tests {
             ("ftp://127.0.0.1/", Some(RemoteKeysError::NoUrl)),
             ("/etc/keys", Some(RemoteKeysError::NoUrl)),
         ] {
-            assert_eq!(RemoteKeys::at(url).err(), fault, "{url}");
+            assert_eq!(RemoteKeys::at(url, None).err(), fault, "{url}");
         }
     }
 
@@ -347,7 +368,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_cause_one_fetch_in_half_a_minute() {
-        let set = RemoteKeys::at("http://127.0.0.1:9/unknown").expect("a URL");
+        let set = RemoteKeys::at("http://127.0.0.1:9/unknown", None).expect("a URL");
         assert!(set.request(0).is_none(), "its thread does not run");
         let (wake, woken) = channel();
         unpoisoned(&set.schedule).wake = Some(wake);
@@ -364,8 +385,12 @@ mod tests {
     #[test]
     fn equal_urls_are_one_set_as_long_as_it_is_used() {
         let url = "http://127.0.0.1:9/equal";
-        let one = RemoteKeys::at(url).expect("a URL");
-        assert!(Arc::ptr_eq(&one, &RemoteKeys::at(url).expect("a URL")));
+        let one = RemoteKeys::at(url, None).expect("a URL");
+        assert!(Arc::ptr_eq(&one, &RemoteKeys::at(url, None).expect("a URL")));
+        let file = Some(Path::new("/ca.pem"));
+        let other = RemoteKeys::at(url, file).expect("a URL");
+        assert!(!Arc::ptr_eq(&one, &other), "other authorities");
+        assert!(Arc::ptr_eq(&other, &RemoteKeys::at(url, file).expect("a URL")));
         let gone = Arc::downgrade(&one);
         drop(one);
         assert!(gone.upgrade().is_none());

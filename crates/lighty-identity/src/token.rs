@@ -174,3 +174,5 @@ impl<'t> UnverifiedToken<'t> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

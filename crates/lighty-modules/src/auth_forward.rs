@@ -266,7 +266,7 @@ async fn ask_once(
 async fn ask_now(ex: &Exchange, rule: &ForwardRule, request: ServiceRequest) -> ServiceVerdict {
     let Some(service) = &rule.service else { return ServiceVerdict::failed("no service") };
     match subrequest::ask_service(ex, service, request).await {
-        Ok(part) => verdict::read(rule, *part).await,
+        Ok(mut part) => verdict::read(rule, &mut part).await,
         Err(fault) => ServiceVerdict::Failed(Failure::Logged(fault)),
     }
 }

@@ -108,7 +108,8 @@ impl Module for Maxminddb {
             return Step::Next;
         };
         for (variable, path) in settings.iter() {
-            if let Some(value) = ex.settings.core.places.find(address, path) {
+            let (places, known) = (&ex.settings.core.places, &ex.machine.known_places);
+            if let Some(value) = places.find(known, address, path) {
                 ex.environment.set(variable.as_bytes(), value.as_bytes());
             }
         }

@@ -164,7 +164,7 @@ pub async fn ask_service(
     service: &Arc<ServiceSpec>,
     request: ServiceRequest,
 ) -> Result<Box<Exchange>, Fault> {
-    let mut part = begin(parent, request.method);
+    let mut part = begin_apart(parent, request.method);
     part.settings = Rc::clone(&part.generation.global);
     part.request.path_end =
         request.target.iter().position(|byte| *byte == b'?').unwrap_or(request.target.len());
@@ -173,9 +173,6 @@ pub async fn ask_service(
     part.request.fields = request.fields;
     part.request.fields.set(Known::Host, &request.authority);
     part.request.authority = request.authority;
-    part.environment.clear();
-    // The service's interim responses must not reach the client.
-    part.client = None;
     let generation = Rc::clone(&part.generation);
     let backends = generation.modules.backends().ok_or(Fault::Internal)?;
     if let Step::Wait(wait) = backends.ask(&mut part, service) {
@@ -188,24 +185,32 @@ pub async fn ask_service(
 }
 
 fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
-    let mut part = Box::new(Exchange::new(&parent.generation));
+    let mut part = begin_apart(parent, method);
     part.settings = Rc::clone(&parent.settings);
     let (from, request) = (&parent.request, &mut part.request);
-    request.method = Some(method);
-    request.version = from.version;
-    request.scheme = from.scheme;
-    request.line.clone_from(&from.line);
     request.authority.clone_from(&from.authority);
     request.fields = from.fields.clone();
     for name in OF_THE_WHOLE {
         request.fields.remove(name);
     }
+    part.environment = parent.environment.clone();
+    part.client.clone_from(&parent.client);
+    part
+}
+
+/// Begins a request without its parent's fields, variables and client: no interim response reaches
+/// the client.
+fn begin_apart(parent: &Exchange, method: Method) -> Box<Exchange> {
+    let mut part = Box::new(Exchange::new(&parent.generation));
+    let (from, request) = (&parent.request, &mut part.request);
+    request.method = Some(method);
+    request.version = from.version;
+    request.scheme = from.scheme;
+    request.line.clone_from(&from.line);
     request.peer = from.peer;
     request.local_socket = Rc::clone(&from.local_socket);
     request.local_port = from.local_port;
     request.peer_text = Rc::clone(&from.peer_text);
-    part.environment = parent.environment.clone();
-    part.client.clone_from(&parent.client);
     part.stages = parent.stages;
     part.enter(Stage::Head);
     part.ordinal = parent.ordinal;

@@ -19,6 +19,8 @@ pub struct ServiceSpec {
     pub addresses: Vec<Arc<str>>,
     /// Name that the certificates must have if an address has none by itself.
     pub server_name: Option<Arc<str>>,
+    /// File with the authorities that vouch for the service; `None`: those of other backends.
+    pub ca_file: Option<Arc<str>>,
     /// Milliseconds for each step of a request, and for all of them together.
     pub timeout_ms: u64,
 }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Followed<T> {
     bytes_max: u64,
     parse: ParseContents<T>,
     contents: RwLock<Option<Arc<T>>>,
+    /// Number of the contents; 0 before the first read.
+    version: AtomicU64,
     /// The version that was read, once it can no longer change unnoticed. Locked during a read.
     stamp: Mutex<Option<Stamp>>,
     outcome: Mutex<ReadOutcome>,
@@ -75,6 +78,8 @@ trait FollowedFile: Any + Send + Sync {
 /// The files of the process.
 static FILES: Mutex<Vec<Weak<dyn FollowedFile>>> = Mutex::new(Vec::new());
 
+static NEXT_VERSION: AtomicU64 = AtomicU64::new(1);
+
 /// True once the thread runs.
 static FOLLOWS: Mutex<bool> = Mutex::new(false);
 
@@ -91,6 +96,7 @@ impl<T: FollowedContents> Followed<T> {
                 bytes_max,
                 parse,
                 contents: RwLock::default(),
+                version: AtomicU64::default(),
                 stamp: Mutex::default(),
                 outcome: Mutex::default(),
             });
@@ -103,6 +109,13 @@ impl<T: FollowedContents> Followed<T> {
     /// The contents; `None` before the first [`read`](Self::read).
     pub fn contents(&self) -> Option<Arc<T>> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Number of the contents, which no other contents of any file in the process have; 0 before
+    /// the first [`read`](Self::read). Contents that are taken afterwards are of this version or
+    /// a later one.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The file's path.
@@ -144,6 +157,7 @@ impl<T: FollowedContents> Followed<T> {
         })?;
         let contents = (self.parse)(bytes)?;
         *self.contents.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(contents));
+        self.version.store(NEXT_VERSION.fetch_add(1, Ordering::Relaxed), Ordering::Release);
         let now_s = Clock::start().unix_s();
         *known = (now_s - stamp.changed_s() >= SETTLED_S).then_some(stamp);
         unpoisoned(&self.outcome).read_s = now_s;
@@ -232,7 +246,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("list");
         let file = Followed::at(&path, 8, text);
-        assert!(file.contents().is_none());
+        assert!(file.contents().is_none() && file.version() == 0);
+        let mut versions = std::collections::BTreeSet::new();
         let error = file.read().expect_err("it is missing").to_string();
         assert!(error.contains("list: No such file"), "{error}");
         for (bytes, now) in [
@@ -245,7 +260,9 @@ mod tests {
             std::fs::write(&path, bytes).expect("written");
             let _ = file.read();
             assert_eq!(*file.contents().expect("contents"), now);
+            versions.insert(file.version());
         }
+        assert_eq!(versions.len(), 3, "each contents have a version: {versions:?}");
         let state = || states().into_iter().find(|state| state.path == path).expect("a state");
         assert!(state().fault.is_none() && state().read_s > 0);
         std::fs::remove_file(&path).expect("removed");

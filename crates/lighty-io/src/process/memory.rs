@@ -55,9 +55,9 @@ pub fn settle() {
     }
 }
 
-/// Unmaps the program's code and constants, because much of the code only runs during the start, and
-/// the dynamic loader alone reads the table of relocations. The pages stay in the page cache, and
-/// what is used again is mapped again. Does nothing without `/proc`.
+/// Unmaps the program's code and constants, because much of the code only runs during the start,
+/// and the dynamic loader alone reads the table of relocations. The pages stay in the page cache,
+/// and what is used again is mapped again. Does nothing without `/proc`.
 pub fn unmap_startup_pages() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
@@ -70,9 +70,9 @@ pub fn unmap_startup_pages() {
     }
 }
 
-/// Start and length of a program's mappings that nothing has written to: its code, and the constants
-/// at the start of the file. Other mappings that are read-only now hold addresses that the loader
-/// has relocated, and would lose them.
+/// Start and length of a program's mappings that nothing has written to: its code, and the
+/// constants at the start of the file. Other mappings that are read-only now hold addresses that
+/// the loader has relocated, and would lose them.
 fn clean_pages_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
     let mapping = |line: &str| {
         let (range, rest) = line.split_once(' ')?;

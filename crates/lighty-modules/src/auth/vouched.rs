@@ -22,7 +22,7 @@ use lighty_core::module::Step;
 use lighty_core::{Exchange, Settings};
 use lighty_http::Known;
 use lighty_identity::key_source::KeySource;
-use lighty_identity::provider::{secret_file, start_all};
+use lighty_identity::provider::{check_authorities, secret_file, start_all};
 use lighty_identity::remote_keys;
 
 use crate::auth::require::Rule;
@@ -30,7 +30,7 @@ use crate::auth::settings::AuthSettings;
 use crate::auth::{Auth, ProviderProbe};
 use claim_fields::ClaimFieldLists;
 use oidc::OidcSettings;
-use settings::{JWKS, SECRET_FILE, VouchedSettings};
+use settings::{CA_FILE, JWKS, SECRET_FILE, VouchedSettings};
 
 /// Reads the files of keys that a configuration names. Blocks. Returns the faults.
 #[must_use]
@@ -52,10 +52,26 @@ pub fn read_key_files(config: &Config<Settings>) -> Vec<String> {
             faults.extend(read.err().map(|error| format!("{}: {error}", oidc::PROVIDERS)));
         }
     }
+    faults.extend(authority_faults(config));
     let key_files = config.assigned(oidc::KEY_FILE).filter_map(|given| given.value.as_str());
     for path in key_files.filter(|path| !path.is_empty()) {
         let read = oidc::key_file(path).read();
         faults.extend(read.err().map(|error| format!("{}: {error}", oidc::KEY_FILE)));
+    }
+    faults
+}
+
+/// Faults of the files with authorities that vouch for issuers and providers. Blocks.
+fn authority_faults(config: &Config<Settings>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (directive, key) in [(CA_FILE, ""), (oidc::PROVIDERS, "ca-file")] {
+        let need = Need { key, kind: NeedKind::Read };
+        for given in config.assigned(directive) {
+            for path in need.texts(&given.value).into_iter().filter(|path| !path.is_empty()) {
+                let read = check_authorities(Path::new(path));
+                faults.extend(read.err().map(|error| format!("{directive}: {error}")));
+            }
+        }
     }
     faults
 }

@@ -98,6 +98,7 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .needs_at("url", NeedKind::Url)
         .needs_at("backend", NeedKind::Nothing)
+        .needs_at("ca-file", NeedKind::Read)
         .default("()")
         .doc(
             "Paths about which a service decides (forward authentication); see [Forward \
@@ -108,6 +109,8 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
              permits the request, a 3xx or 4xx is passed on to the client, everything else is 503. \
              `response-headers` are the fields of a permission that the request gets; the client's \
              own are removed in every spelling. `user-header` is the one with the user's name. \
+             `ca-file` has the authorities that vouch for an \
+             `https://` service, in place of those of `proxy-core.tls-ca-file`. \
              `request-headers` are the client's fields that the service gets (all), `set-headers` \
              further ones. `set-cookie` passes the service's cookies on (enable). `sign-in` is the \
              page to which browsers are redirected in place of a 401; `{url}` and `{uri}` are the \
@@ -124,9 +127,10 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
 
 const FORM: &str = "write `( \"/prefix\" => ( \"url\" => \"http://127.0.0.1:9091\", \"preset\" => \"authelia\" ) )`";
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "url",
     "backend",
+    "ca-file",
     "preset",
     "request-headers",
     "set-headers",
@@ -144,6 +148,7 @@ const KEYS: [&str; 13] = [
 struct RuleDraft {
     url: Option<ServiceUrl>,
     backends: Vec<Arc<str>>,
+    ca_file: Option<Arc<str>>,
     preset: &'static Preset,
     request_fields: Option<Strings>,
     set_fields: Pairs,
@@ -162,6 +167,7 @@ impl Default for RuleDraft {
         Self {
             url: None,
             backends: Vec::new(),
+            ca_file: None,
             preset: &NO_PRESET,
             request_fields: None,
             set_fields: Arc::from([]),
@@ -228,6 +234,7 @@ fn take(draft: &mut RuleDraft, key: &Key, value: &Value, ctx: &CompileCtx) -> Re
     match &*key.text {
         "url" => draft.url = Some(parse_url(&parse_string(value)?)?),
         "backend" => draft.backends = parse_strings(value)?.to_vec(),
+        "ca-file" => draft.ca_file = Some(parse_string(value)?),
         "preset" => {
             let word = parse_string(value)?;
             draft.preset = Preset::of_word(&word).ok_or_else(|| {
@@ -277,6 +284,9 @@ impl RuleDraft {
                 false => Reject::new("needs \"url\" or \"backend\"").help(FORM),
             });
         }
+        if self.ca_file.is_some() && !self.url.as_ref().is_some_and(|url| url.is_https) {
+            return Err(Reject::new("has \"ca-file\", but no \"url\" of https"));
+        }
         let of_preset = parse_identities(preset.identity.iter().copied())?;
         let identity = self.identity.unwrap_or_else(|| of_preset.clone());
         let user_field = user_field(self.user_field, preset, &identity)?;
@@ -324,6 +334,9 @@ impl RuleDraft {
         if self.url.is_some() && !self.backends.is_empty() {
             name.push_str(&format!(" at {addresses}"));
         }
+        if let Some(file) = &self.ca_file {
+            name.push_str(&format!(" with {file}"));
+        }
         if self.timeout_ms != DEFAULT_TIMEOUT_MS {
             name.push_str(&format!(" within {} ms", self.timeout_ms));
         }
@@ -346,6 +359,7 @@ impl RuleDraft {
             name: name.into(),
             addresses: addresses.iter().map(|at| format!("{scheme}{at}").into()).collect(),
             server_name: host.filter(|_| is_https && !self.backends.is_empty()).map(Arc::from),
+            ca_file: self.ca_file.clone(),
             timeout_ms: self.timeout_ms,
         }))
     }

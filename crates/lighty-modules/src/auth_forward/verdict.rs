@@ -80,7 +80,7 @@ impl Meaning {
 }
 
 /// Reads the whole response.
-pub(super) async fn read(rule: &ForwardRule, mut part: Exchange) -> ServiceVerdict {
+pub(super) async fn read(rule: &ForwardRule, part: &mut Exchange) -> ServiceVerdict {
     let status = part.response.status;
     let meaning = Meaning::of(status, rule.preset);
     if meaning == Meaning::None {

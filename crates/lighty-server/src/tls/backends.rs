@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Config, Span};
+use lighty_config::{Config, Need, NeedKind, Span};
 use lighty_core::Settings;
+use lighty_core::settings::services::SERVICE_DIRECTIVES;
 use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, PairError};
 use lighty_proxy::upstream::configured;
 
@@ -57,7 +58,17 @@ impl BackendTlsLoad<'_> {
             return Ok(());
         }
         let loaded = self.materials.load_authorities(path);
-        loaded.map_err(|error| self.blame(NAME, &error.to_string()))
+        loaded.map_err(|error| self.blame(self.namer(path).unwrap_or(NAME), &error.to_string()))
+    }
+
+    /// The directive of a service that names this file of authorities.
+    fn namer(&self, path: &str) -> Option<&'static str> {
+        let need = Need { key: "ca-file", kind: NeedKind::Read };
+        let names = |directive: &&str| {
+            let mut given = self.config.assigned(directive);
+            given.any(|given| need.texts(&given.value).contains(&path))
+        };
+        SERVICE_DIRECTIVES.iter().copied().find(names)
     }
 
     /// Returns the place where a directive got its last value, and the message.

@@ -1,6 +1,7 @@
 //! The whole server in memory, driven by a seed: see docs/simulation.md.
 
 mod ajp13;
+mod auth_service;
 mod backend;
 mod client;
 mod fastcgi;

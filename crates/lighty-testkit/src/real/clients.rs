@@ -1,6 +1,6 @@
 //! HTTP clients of other platforms: Go's `net/http`, Node's `http2` and `fetch`, Java's
-//! `java.net.http`, boto3; and the SPDY/3.1 upgrade of kubectl. A test is skipped if its client is
-//! not installed.
+//! `java.net.http`, boto3; the SPDY/3.1 upgrade of kubectl; and PyJWT, a signer of tokens. A test
+//! is skipped if its client is not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,7 @@ const JAVA: &str = include_str!("clients/Requests.java");
 const NODE: &str = include_str!("clients/requests.mjs");
 const S3_CLIENT: &str = include_str!("clients/s3_client.py");
 const S3_SERVER: &str = include_str!("clients/s3_server.py");
+const TOKENS: &str = include_str!("clients/tokens.py");
 
 /// A client that sends the common series of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +144,19 @@ pub fn store_objects(url: &str) -> Option<Vec<String>> {
     put(&directory, "s3_client.py", S3_CLIENT);
     let mut command = Command::new(python);
     Some(lines_of(command.arg(directory.path().join("s3_client.py")).arg(url)))
+}
+
+/// Keys and tokens of PyJWT as JSON: `keys`, a `secret`, and `tokens` with `kind`, `accepted`,
+/// `token` and `by` (`keys` or `secret`).
+///
+/// # Panics
+/// If PyJWT fails.
+#[must_use]
+pub fn python_tokens() -> Option<String> {
+    let python = skipped_without(search_python("jwt, cryptography"), "PyJWT")?;
+    let directory = Program::directory();
+    put(&directory, "tokens.py", TOKENS);
+    Some(lines_of(Command::new(python).arg(directory.path().join("tokens.py"))).concat())
 }
 
 fn boto3_python() -> Option<PathBuf> {

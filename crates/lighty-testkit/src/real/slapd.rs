@@ -32,6 +32,21 @@ impl Slapd {
         Self::begin("access to * by * read\n", None, entries)
     }
 
+    /// Starts a server in which everybody may search, with a certificate for `localhost` of this
+    /// authority, and with these entries besides its own.
+    #[must_use]
+    pub fn start_encrypted(authority: &Authority, entries: &str) -> Option<Self> {
+        Self::begin("access to * by * read\n", Some(authority), entries)
+    }
+
+    /// Starts a server that demands a certificate of this authority from each client over TLS, also
+    /// from those of StartTLS.
+    #[must_use]
+    pub fn start_demanding(authority: &Authority, entries: &str) -> Option<Self> {
+        let rules = "access to * by * read\n";
+        Self::begin_with("TLSVerifyClient demand\n", rules, Some(authority), entries)
+    }
+
     /// Starts a server with these rules behind the one for passwords, and with a certificate for
     /// `localhost` of this authority.
     #[must_use]
@@ -40,10 +55,19 @@ impl Slapd {
     }
 
     fn begin(rules: &str, authority: Option<&Authority>, entries: &str) -> Option<Self> {
+        Self::begin_with("", rules, authority, entries)
+    }
+
+    fn begin_with(
+        globals: &str,
+        rules: &str,
+        authority: Option<&Authority>,
+        entries: &str,
+    ) -> Option<Self> {
         let (server, adder) = (find(&["slapd"])?, find(&["slapadd"])?);
         let directory = Program::directory();
         std::fs::create_dir(directory.path().join("db")).expect("a directory");
-        put(&directory, "slapd.conf", configuration(directory.path(), rules, authority));
+        put(&directory, "slapd.conf", configuration(directory.path(), globals, rules, authority));
         put(&directory, "entries.ldif", format!("{ENTRIES}\n{entries}"));
         let added = Command::new(adder)
             .args(["-f", "slapd.conf", "-l", "entries.ldif"])
@@ -99,7 +123,7 @@ impl Slapd {
     }
 }
 
-fn configuration(own: &Path, rules: &str, authority: Option<&Authority>) -> String {
+fn configuration(own: &Path, globals: &str, rules: &str, authority: Option<&Authority>) -> String {
     let mut conf = String::new();
     for schema in ["core", "cosine", "inetorgperson", "nis"] {
         let places = ["/etc/ldap/schema", "/etc/openldap/schema"];
@@ -115,6 +139,7 @@ fn configuration(own: &Path, rules: &str, authority: Option<&Authority>) -> Stri
             pair.display()
         ));
     }
+    conf.push_str(globals);
     let modules = Path::new("/usr/lib/ldap");
     if modules.join("back_mdb.so").exists() {
         conf.push_str("modulepath /usr/lib/ldap\nmoduleload back_mdb\n");

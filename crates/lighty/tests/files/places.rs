@@ -146,6 +146,42 @@ fn conditions_compare_places_of_clients() {
     assert_eq!(marked(&server, "192.0.2.9"), "unknown");
 }
 
+/// Requests of one connection share what was looked up; addresses and databases may change between
+/// them.
+#[test]
+fn places_of_one_connection_follow_its_addresses_and_the_database() {
+    let of = |country| place_db(&[("192.0.2.0/24", europe(country))]);
+    let server = site()
+        .file("../one.mmdb", of("DE"))
+        .config(
+            "maxminddb.activate = \"enable\"\nmaxminddb.db = \"@DIR@/one.mmdb\"\n\
+             maxminddb.env = ( \"COUNTRY\" => \"country/iso_code\" )\n\
+             accesslog.filename = \"@DIR@/access.log\"\naccesslog.format = \"%{COUNTRY}e\"\n\
+             $GEOIP[\"country/iso_code\"] == \"DE\" {\n\
+             setenv.add-response-header = ( \"X-Mark\" => \"de\" )\n}\n\
+             else $GEOIP[\"country/iso_code\"] == \"FR\" {\n\
+             setenv.add-response-header = ( \"X-Mark\" => \"fr\" )\n}",
+        )
+        .start();
+    let mut client = server.connect();
+    let mut mark = |address: &str| {
+        let field = format!("X-Forwarded-For: {address}\r\n");
+        client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
+        client.response().field("X-Mark").unwrap_or_default().to_owned()
+    };
+    for _ in 0..2 {
+        assert_eq!((&*mark("192.0.2.1"), &*mark("198.51.100.1")), ("de", ""));
+        assert_eq!(mark("192.0.2.2"), "de");
+    }
+    replace(&server.directory().join("one.mmdb"), of("FR"));
+    assert!(wait_until(SOON, || mark("192.0.2.1") == "fr"), "{}", server.log());
+    assert_eq!((&*mark("198.51.100.1"), &*mark("192.0.2.2")), ("", "fr"));
+    let log = server.directory().join("access.log");
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait_until(SOON, || lines().ends_with("FR\n-\nFR\n")), "{}", lines());
+    assert!(lines().starts_with("DE\n-\nDE\nDE\n-\nDE\n"), "{}", lines());
+}
+
 #[test]
 fn programs_and_logs_have_the_place_as_variables() {
     let values = map([

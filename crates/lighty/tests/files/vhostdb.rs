@@ -3,6 +3,7 @@
 use lighty_testkit::lighty;
 use lighty_testkit::real::slapd::Slapd;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::tls::Authority;
 use rusqlite::Connection;
 
 /// Sites beneath the document root, which is the one of all other hosts.
@@ -95,22 +96,54 @@ fn source_that_fails_is_no_other_document_root() {
     server.await_log("none: ");
 }
 
-#[test]
-fn directory_names_the_document_root() {
-    let setup = site("");
-    let entry = |name: &str, root: &str| {
+/// Entries of hosts with their document roots.
+fn entries(setup: &Setup, hosts: &[(&str, &str)]) -> String {
+    let unit = "dn: ou=hosts,dc=example,dc=org\nobjectClass: organizationalUnit\nou: hosts\n\n";
+    let entry = |(name, root): &(&str, &str)| {
         let root = setup.root(root).display().to_string();
         format!(
             "dn: cn={name},ou=hosts,dc=example,dc=org\nobjectClass: device\ncn: {name}\n\
              description: {root}\n\n"
         )
     };
-    let entries = [
-        "dn: ou=hosts,dc=example,dc=org\nobjectClass: organizationalUnit\nou: hosts\n\n".to_owned(),
-        entry("a.test", "a"),
-        entry("gone.test", "none"),
-    ];
-    let Some(mut slapd) = Slapd::start_with_entries(&entries.concat()) else { return };
+    unit.to_owned() + &hosts.iter().map(entry).collect::<String>()
+}
+
+#[test]
+fn directory_over_tls_names_the_document_root() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path());
+    let _ = Authority::named(directory.path(), "other.pem");
+    let first = site("");
+    let entries = entries(&first, &[("a.test", "a")]);
+    let Some(slapd) = Slapd::start_encrypted(&authority, &entries) else { return };
+    let (clear, ldaps) = (slapd.address().port(), slapd.tls_address().port());
+    let file = |name: &str| format!("\"ca-file\" => \"{}\"", authority.path(name).display());
+    let starttls = "\"starttls\" => \"enable\"";
+    for (host, ca, more, status) in [
+        (format!("ldaps://localhost:{ldaps}"), file("ca.pem"), "", 200),
+        (format!("localhost:{clear}"), file("ca.pem"), starttls, 200),
+        (format!("ldaps://localhost:{ldaps}"), file("other.pem"), "", 500),
+        (format!("localhost:{clear}"), file("other.pem"), starttls, 500),
+    ] {
+        let server = site(&format!(
+            "server.sandbox-paths = ( \"{}:r\" )\nvhostdb.backend = \"ldap\"\nvhostdb.ldap = ( \
+             \"host\" => \"{host}\", \"base-dn\" => \"ou=hosts,dc=example,dc=org\", \"filter\" => \
+             \"(cn=?)\", \"attr\" => \"description\", {ca}, {more} )",
+            first.root("").display()
+        ))
+        .start();
+        let (found, text) = page(&server, "a.test");
+        assert_eq!(found, status, "{host} {ca}: {}", server.log());
+        assert!(status != 200 || text == "a", "{text}");
+    }
+}
+
+#[test]
+fn directory_names_the_document_root() {
+    let setup = site("");
+    let entries = entries(&setup, &[("a.test", "a"), ("gone.test", "none")]);
+    let Some(mut slapd) = Slapd::start_with_entries(&entries) else { return };
     let server = setup
         .config(&format!(
             "vhostdb.backend = \"ldap\"\nvhostdb.cache = ( \"max-age\" => 0 )\nvhostdb.ldap = ( \

@@ -205,6 +205,39 @@ fn connections_are_encrypted_by_starttls_and_ldaps() {
 }
 
 #[test]
+fn server_that_demands_a_certificate_gets_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path());
+    let Some(slapd) = Slapd::start_demanding(&authority, "") else { return };
+    authority.issue("web.pem", &["web"]);
+    authority.issue_apart("web-cert.pem", "web.key", &["web"]);
+    Authority::named(directory.path(), "stranger-ca.pem").issue("stranger.pem", &["web"]);
+    let line = |name: &str, file: &str| {
+        format!("auth.backend.ldap.{name} = \"{}\"\n", authority.path(file).display())
+    };
+    let ca = line("ca-file", "ca.pem");
+    let starttls = "auth.backend.ldap.starttls = \"enable\"\n";
+    let ldaps = format!("ldaps://localhost:{}", slapd.tls_address().port());
+    let clear = format!("localhost:{}", slapd.address().port());
+    for (hostname, more, wanted) in [
+        (&ldaps, line("cert", "web.pem"), 200),
+        (&ldaps, line("cert", "web-cert.pem") + &line("key", "web.key"), 200),
+        (&clear, line("cert", "web.pem") + starttls, 200),
+        (&ldaps, String::new(), 503),
+        (&clear, starttls.to_owned(), 503),
+        (&ldaps, line("cert", "stranger.pem"), 503),
+        (&ldaps, line("cert", "none.pem"), 500),
+        (&ldaps, line("cert", "web-cert.pem") + &line("key", "stranger.pem"), 500),
+    ] {
+        let server = site(hostname, &(ca.clone() + &more)).start();
+        assert_eq!(login(&server, "kim", "right"), wanted, "{hostname} {more}: {}", server.log());
+        if wanted == 200 {
+            assert_eq!(login(&server, "kim", "wrong"), 401, "{hostname} {more}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_sent_in_the_clear_if_starttls_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("an address");

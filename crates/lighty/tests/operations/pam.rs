@@ -1,6 +1,7 @@
 //! Users of PAM, by the modules of pam_wrapper.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -223,6 +224,36 @@ fn helper_survives_reloads_and_is_made_again_by_an_upgrade() {
         before.iter().all(|pid| wait_until(PATIENCE, || !is_running(*pid))),
         "with the old one"
     );
+}
+
+/// The successor has the user's rights alone, so it goes on with the helper that root has started.
+#[test]
+fn helper_survives_an_upgrade_without_root() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can become another user");
+        return;
+    }
+    let more = "auth.cache = ( \"max-age\" => 0 )\nserver.username = \"nobody\"";
+    let Some(setup) = site(more) else { return };
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(setup.directory(), open).expect("chmod");
+    let line = Line::start(setup);
+    let server = &line.first;
+    let before = helpers(server.pid());
+    assert_eq!((status(server, RIGHT), before.len()), (200, 2), "{}", server.log());
+    let mut new = 0;
+    for _ in 0..2 {
+        new = line.upgrade();
+        let uids = fs::read_to_string(format!("/proc/{new}/status")).expect("a status");
+        let uids = uids.lines().find(|text| text.starts_with("Uid:")).expect("a line").to_owned();
+        assert!(!uids.split_whitespace().any(|uid| uid == "0"), "{uids}");
+        assert_eq!(status(server, RIGHT), 200, "{}", server.log());
+        assert_eq!(status(server, WRONG), 401);
+        assert!(before.iter().all(|pid| is_running(*pid)), "the same helper");
+    }
+    assert!(is_running(new));
+    drop(line);
+    assert!(before.iter().all(|pid| wait_until(PATIENCE, || !is_running(*pid))));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod claims;
 mod issuers;
+mod other_signers;
 mod refusals;
 
 use std::time::{SystemTime, UNIX_EPOCH};

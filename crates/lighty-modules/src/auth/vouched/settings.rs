@@ -11,6 +11,7 @@ use lighty_core::{Settings, module_settings};
 use lighty_http::fields::is_token;
 use lighty_http::variable_name::is_alias;
 use lighty_identity::key_source::KeySource;
+use lighty_identity::remote_keys::RemoteKeys;
 use lighty_identity::signature_algorithm::SignatureAlgorithm;
 use lighty_identity::token_policy::TokenPolicy;
 
@@ -18,12 +19,16 @@ use super::claim_fields::{ClaimField, ClaimFieldLists, ClaimFields};
 use super::token_source::TokenSource;
 
 pub(super) const JWKS: &str = "auth.backend.jwt.jwks";
+pub(super) const CA_FILE: &str = "auth.backend.jwt.ca-file";
 pub(super) const SECRET_FILE: &str = "auth.backend.jwt.secret-file";
 
 /// Settings of tokens.
 #[derive(Clone, Debug)]
 pub(super) struct VouchedSettings {
-    jwks: Option<Arc<KeySource>>,
+    jwks: Option<JwksLocation>,
+    /// The keys at `jwks`, with the authorities in `ca_file`.
+    jwks_source: Option<Arc<KeySource>>,
+    ca_file: Option<Arc<str>>,
     secret: Option<Arc<KeySource>>,
     pub(super) policy: Arc<TokenPolicy>,
     pub(super) source: TokenSource,
@@ -36,6 +41,8 @@ impl Default for VouchedSettings {
     fn default() -> Self {
         Self {
             jwks: None,
+            jwks_source: None,
+            ca_file: None,
             secret: None,
             policy: Arc::default(),
             source: TokenSource::default(),
@@ -48,11 +55,30 @@ impl Default for VouchedSettings {
 
 module_settings!(VouchedSettings);
 
+/// The location of a key set.
+#[derive(Clone, Debug)]
+enum JwksLocation {
+    File(Arc<KeySource>),
+    Url(Arc<str>),
+}
+
 impl VouchedSettings {
+    /// Combines the location and the authorities, which two directives set in any order.
+    fn locate_jwks(&mut self) {
+        self.jwks_source = match &self.jwks {
+            None => None,
+            Some(JwksLocation::File(source)) => Some(Arc::clone(source)),
+            // The parser has checked the URL.
+            Some(JwksLocation::Url(url)) => {
+                KeySource::url(url, self.ca_file.as_deref().map(Path::new)).ok().map(Arc::new)
+            }
+        };
+    }
+
     /// The keys for tokens. A key set excludes a secret: tokens that were signed with its public
     /// keys as a secret must never be verified.
     pub(super) fn keys(&self) -> Option<&Arc<KeySource>> {
-        self.jwks.as_ref().or(self.secret.as_ref())
+        self.jwks_source.as_ref().or(self.secret.as_ref())
     }
 
     /// True if there are a key set and a secret.
@@ -105,7 +131,8 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
 fn keys() -> Vec<Directive<Settings>> {
     vec![
         row(Directive::parsed(JWKS, ValueKind::String, parse_jwks, |s, keys| {
-            own(s).jwks = keys.clone();
+            own(s).jwks.clone_from(keys);
+            own(s).locate_jwks();
         }))
         .needs(NeedKind::ReadOrUrl)
         .default("")
@@ -115,6 +142,20 @@ fn keys() -> Vec<Directive<Settings>> {
              [Tokens](../tokens.md).",
         )
         .example("auth.backend.jwt.jwks = \"https://issuer.example/.well-known/jwks.json\""),
+        row(Directive::string(CA_FILE, |s, file| {
+            own(s).ca_file = Some(file).filter(|file| !file.is_empty());
+            own(s).locate_jwks();
+        }))
+        .needs(NeedKind::Read)
+        .default("")
+        .doc(
+            "PEM file with the authorities that vouch for the server of `auth.backend.jwt.jwks`, in \
+             place of the system's.",
+        )
+        .example(
+            "auth.backend.jwt.jwks = \"https://issuer.example/.well-known/jwks.json\"\n\
+             auth.backend.jwt.ca-file = \"/etc/lighty/private-ca.pem\"",
+        ),
         row(Directive::parsed(SECRET_FILE, ValueKind::String, parse_secret, |s, secret| {
             own(s).secret = secret.clone();
         }))
@@ -226,17 +267,17 @@ fn texts(values: &[Arc<str>]) -> Vec<String> {
     values.iter().map(|value| value.to_string()).collect()
 }
 
-fn parse_jwks(value: &Value, _: &CompileCtx) -> Result<Option<Arc<KeySource>>, Reject> {
+fn parse_jwks(value: &Value, _: &CompileCtx) -> Result<Option<JwksLocation>, Reject> {
     let text = parse_string(value)?;
     match &*text {
         "" => Ok(None),
         url if url.contains("://") => {
-            let source = KeySource::url(url);
-            source.map(|source| Some(Arc::new(source))).map_err(|error| {
+            RemoteKeys::check(url).map_err(|error| {
                 Reject::new(format!("= \"{url}\": {error}")).help("write \"https://…\", or a path")
-            })
+            })?;
+            Ok(Some(JwksLocation::Url(Arc::clone(&text))))
         }
-        path => Ok(Some(Arc::new(KeySource::file(Path::new(path))))),
+        path => Ok(Some(JwksLocation::File(Arc::new(KeySource::file(Path::new(path)))))),
     }
 }
 

@@ -20,7 +20,10 @@ use crate::upstream::spec::BackendSpec;
 pub(crate) fn of_service(parts: &ProxyParts, service: &ServiceSpec) -> Result<Arc<Route>, Reject> {
     let speaks = ProtocolName::Http;
     // The server's name in `proxy-core.tls-server-name` is that of other backends.
-    let tls = TlsParts { server_name: service.server_name.clone(), ..parts.shared.tls.clone() };
+    let mut tls = TlsParts { server_name: service.server_name.clone(), ..parts.shared.tls.clone() };
+    if let Some(file) = &service.ca_file {
+        (tls.ca_file, tls.is_verified) = (Some(Arc::clone(file)), true);
+    }
     let backends = service.addresses.iter().map(|text| backend(text, speaks, &tls));
     let backends = backends.collect::<Result<Vec<_>, Reject>>()?;
     let mut spec = shared_spec(&parts.shared, speaks.with(&parts.shared.protocols));

@@ -58,6 +58,17 @@ impl Witness {
         Some(task)
     }
 
+    /// Checks that the service has permitted a guarded request, and has named its user.
+    fn check_permit(&self, head: &str, number: u64) {
+        let Some(behavior) = self.sim.services.borrow().get(&number).copied() else { return };
+        if !behavior.may_allow() {
+            self.sim.wrong(format_args!("{number}: passed, although its service: {behavior:?}"));
+        }
+        if !head.lines().any(|line| line.eq_ignore_ascii_case(&format!("X-User: {number}"))) {
+            self.sim.wrong(format_args!("{number}: passed without its user: {head}"));
+        }
+    }
+
     /// Compares a piece of an upload with the bytes that the client sends.
     pub(crate) fn check_upload(&self, piece: &[u8], number: u64, at: &mut u64) {
         if piece != body_of(!number, *at, piece.len() as u64) {
@@ -124,6 +135,7 @@ impl Backend {
         let line = text.lines().next().unwrap_or_default().to_owned();
         let number = number_in(line.as_bytes()).unwrap_or_default();
         let Some(task) = self.note_seen(number) else { return Ok(false) };
+        self.check_permit(&text, number);
         let upload = Upload::of(&text);
         let mut has_read = false;
         match task.behavior {
@@ -224,6 +236,10 @@ impl Backend {
         }
     }
 
+    pub(crate) fn reset(&self) {
+        self.wire.reset();
+    }
+
     /// Does nothing until the server gives up.
     pub(crate) async fn hang(&mut self) -> Result<bool> {
         while self.more().await? > 0 {}
@@ -288,7 +304,7 @@ impl Backend {
         }
     }
 
-    async fn head(&mut self) -> Result<Vec<u8>> {
+    pub(crate) async fn head(&mut self) -> Result<Vec<u8>> {
         loop {
             if let Some(end) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
                 return Ok(self.buffer.drain(..end + 4).collect());

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use super::auth_service::{GUARDED, ServiceBehavior};
 use super::rng::{Rng, body_of};
 use super::scripts::wait_ms;
 use super::sim::{BackendBehavior, BackendTask, Sim};
@@ -13,7 +14,7 @@ const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
 /// Paths of backends and of a program.
 pub(crate) const PATHS: &[&str] = &[
     "/h/x", "/h/x", "/h/slow", "/2/x", "/2/x", "/3/x", "/4/x", "/f/x", "/c/x", "/u/x", "/j/x",
-    "/j/x", "/p/x.cgi",
+    "/j/x", "/p/x.cgi", GUARDED,
 ];
 
 /// Target of a request.
@@ -86,7 +87,8 @@ impl Plan {
                 body = body_of(!number, 0, task.upload_bytes);
                 sim.tasks.borrow_mut().insert(number, task);
                 let favorite = sim.favorite.filter(|_| rng.once_in(2));
-                favorite.unwrap_or_else(|| rng.pick(PATHS)).to_owned()
+                let path = favorite.unwrap_or_else(|| rng.pick(PATHS));
+                guarded(sim, rng, number, path, want).to_owned()
             }
             Want::Page => {
                 let task = backend_task(sim, rng, false);
@@ -175,6 +177,19 @@ fn through_scripts(sim: &Sim, rng: &Rng, want: Want, path: String) -> (Want, Str
         want => want,
     };
     (want, path, steps)
+}
+
+/// Instructs the service that decides about a guarded path. Scripts ask for another path, because
+/// they report each refusal as a failure.
+fn guarded(sim: &Sim, rng: &Rng, number: u64, path: &'static str, want: Want) -> &'static str {
+    if path != GUARDED {
+        return path;
+    }
+    if want == Want::Fetched {
+        return "/h/x";
+    }
+    sim.services.borrow_mut().insert(number, ServiceBehavior::new(sim, rng));
+    path
 }
 
 fn some_file(rng: &Rng) -> Want {

@@ -517,3 +517,44 @@ async fn post_slowly(server: &Rc<Simulated>, target: &str, number: u64) -> Vec<u
     };
     tokio::join!(biased; sending, reading).1
 }
+
+#[test]
+fn service_that_gives_no_verdict_admits_nothing() {
+    use super::auth_service::{GUARDED, ServiceBehavior};
+    let late = |seconds| ServiceBehavior::AllowLate(Duration::from_secs(seconds));
+    for (behavior, wanted) in [
+        (ServiceBehavior::Allow, "200"),
+        (late(3), "200"),
+        (late(5), "503"),
+        (ServiceBehavior::Deny(401), "401"),
+        (ServiceBehavior::DenyAndDie, "503"),
+        (ServiceBehavior::Fail, "503"),
+        (ServiceBehavior::DieBeforeHead, "503"),
+        (ServiceBehavior::DieInHead, "503"),
+        (ServiceBehavior::Reset, "503"),
+        (ServiceBehavior::Hang, "503"),
+        (ServiceBehavior::Garbage, "503"),
+    ] {
+        scenario(10, async |server, sim| {
+            let task = BackendTask {
+                is_post: true,
+                upload_bytes: 5,
+                response_bytes: 10,
+                behavior: BackendBehavior::Response,
+            };
+            sim.tasks.borrow_mut().insert(1, task);
+            sim.services.borrow_mut().insert(1, behavior);
+            let begun_ms = now_ms();
+            let mut request =
+                format!("POST {GUARDED}?id=1 HTTP/1.0\r\nContent-Length: 5\r\n\r\n").into_bytes();
+            request.extend(body_of(!1, 0, 5));
+            let wire = Wire::plain(connect(&server, 10_000));
+            wire.write_all(&request).await.expect("written");
+            let mut piece = [0; 1_000];
+            let count = wire.read(&mut piece).await.expect("a response");
+            let status = String::from_utf8_lossy(&piece[..count]);
+            assert_eq!(status.split(' ').nth(1), Some(wanted), "{behavior:?}");
+            assert!(now_ms() - begun_ms < 5_000, "{behavior:?}");
+        });
+    }
+}

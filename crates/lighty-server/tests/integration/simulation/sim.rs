@@ -11,6 +11,7 @@ use lighty_core::module::Traits;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 use lighty_io::transport::Peer;
 
+use super::auth_service::ServiceBehavior;
 use super::plan::PATHS;
 use super::raw::RawPair;
 use super::rng::Rng;
@@ -69,6 +70,8 @@ pub(crate) struct Sim {
     pub(crate) bug: Option<Bug>,
     /// Tasks by request number.
     pub(crate) tasks: RefCell<BTreeMap<u64, BackendTask>>,
+    /// Behaviour of the service of `auth.forward` by request number.
+    pub(crate) services: RefCell<BTreeMap<u64, ServiceBehavior>>,
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
     /// Number of times that a backend has read each request's head.
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
@@ -120,6 +123,7 @@ impl Sim {
             favorite: None,
             rng,
             tasks: RefCell::default(),
+            services: RefCell::default(),
             done: RefCell::default(),
             seen: RefCell::default(),
             is_garbage_cut: Cell::new(false),

@@ -46,10 +46,24 @@ pub(crate) const RAW: SocketAddr = address(11, 25);
 /// Backends that accept upgrades: in clear text and over TLS.
 pub(crate) const TUNNELS: [SocketAddr; 2] = [address(12, 8080), address(13, 8443)];
 
+/// The service of `auth.forward`.
+pub(crate) const AUTH_SERVICE: SocketAddr = address(14, 8080);
+
 /// All addresses that the server may connect to.
-pub(crate) const BACKENDS: [SocketAddr; 12] = [
-    HTTP[0], HTTP[1], FASTCGI, HTTP2, HTTPS, HTTP2_TLS, SCGI, UWSGI, AJP13, RAW, TUNNELS[0],
+pub(crate) const BACKENDS: [SocketAddr; 13] = [
+    HTTP[0],
+    HTTP[1],
+    FASTCGI,
+    HTTP2,
+    HTTPS,
+    HTTP2_TLS,
+    SCGI,
+    UWSGI,
+    AJP13,
+    RAW,
+    TUNNELS[0],
     TUNNELS[1],
+    AUTH_SERVICE,
 ];
 
 /// Ports of the server: in clear text, with TLS, in clear text in some generations only, behind a
@@ -211,6 +225,12 @@ $HTTP["url"] =~ "^/v/" {
     proxy-core.backends = ( "https://10.0.1.13:8443" )
     proxy-core.tls-verify = "disable"
 }
+auth.forward = ( "/a/" => ( "url" => "http://10.0.1.14:8080/auth", "timeout" => "4s",
+                            "response-headers" => ( "X-User" ) ) )
+$HTTP["url"] =~ "^/a/" {
+    proxy-core.protocol = "http"
+    proxy-core.backends = ( "10.0.1.2:8080" )
+}
 $HTTP["url"] =~ "^/u/" {
     proxy-core.protocol = "uwsgi"
     proxy-core.backends = ( "10.0.1.9:3031" )
@@ -274,7 +294,7 @@ pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
 server.document-root = "{root}/www"
 server.port = 80
 server.modules = ( "mod_proxy_core", "mod_deflate", "mod_cgi", "mod_webdav",
-                   "mod_magnet", "mod_ssi", "mod_extforward" )
+                   "mod_magnet", "mod_ssi", "mod_extforward", "mod_auth_forward" )
 ssi.max-processes = {programs}
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )

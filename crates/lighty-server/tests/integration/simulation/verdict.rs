@@ -4,6 +4,7 @@ use std::io::Read;
 
 use lighty_core::{Blame, Fault};
 
+use super::auth_service::ServiceBehavior;
 use super::client::ClientRequest;
 use super::plan::Want;
 use super::reader::{End, Reader, Response};
@@ -224,6 +225,11 @@ fn judge_failure(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
         return Err(format!("{number}: {status}, and the server tells nothing of it"));
     };
     let Some(fault) = done.fault else {
+        if let Some(ServiceBehavior::Deny(denied)) = sim.services.borrow().get(&number)
+            && *denied == status
+        {
+            return Ok(());
+        }
         return Err(format!("{number}: {status} without a fault"));
     };
     let verdict = fault.verdict();
@@ -275,6 +281,10 @@ fn judge_backend(sim: &Sim, one: &ClientRequest, response: &Response) -> Judged 
     let number = one.number;
     if response.field("x-id") != Some(&number.to_string()) {
         return Err(format!("{number}: the response to another: {}", response.head));
+    }
+    let service = sim.services.borrow().get(&number).copied();
+    if let Some(service) = service.filter(|service| !service.may_allow()) {
+        return Err(format!("{number}: served, although its service: {service:?}"));
     }
     let task = sim.tasks.borrow()[&number];
     let length = if one.is_head { 0 } else { task.response_bytes };

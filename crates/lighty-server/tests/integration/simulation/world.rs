@@ -23,7 +23,8 @@ use super::rng::Rng;
 use super::scgi::Unframed;
 use super::sim::Sim;
 use super::site::{
-    self, AJP13, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, RAW, SCGI, TUNNELS, UWSGI,
+    self, AJP13, AUTH_SERVICE, BACKENDS, FASTCGI, HTTP2, HTTP2_TLS, HTTPS, RAW, SCGI, TUNNELS,
+    UWSGI,
 };
 use super::tunnel;
 use super::wire::Wire;
@@ -84,6 +85,7 @@ impl Machine {
             SCGI => spawn_local(backend.serve_unframed(Unframed::Scgi)),
             UWSGI => spawn_local(backend.serve_unframed(Unframed::Uwsgi)),
             AJP13 => spawn_local(backend.serve_ajp13()),
+            AUTH_SERVICE => spawn_local(backend.serve_verdicts()),
             _ => spawn_local(backend.serve_http()),
         };
         Stream::from_memory(ours)

@@ -132,8 +132,9 @@ fn silent_service_costs_its_timeout_and_no_more() {
     let server = guarded(lighty!().file("x", ""), &service, &backend, "\"timeout\" => \"300ms\"");
     let start = Stopwatch::start(&server);
     assert_eq!(server.get("/a").status, 503);
-    let took = start.took();
-    assert!(took >= Duration::from_millis(260), "{took:?}");
+    // A busy machine only makes it longer.
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_millis(260), "{elapsed:?}");
     server.await_log("gives no verdict");
     assert!(backend.requests().is_empty());
 }

@@ -268,6 +268,45 @@ fn certificate_of_the_service_is_verified() {
 }
 
 #[test]
+fn own_authorities_vouch_for_a_service() {
+    let backend = Backend::answering("page");
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path());
+    let _ = Authority::named(directory.path(), "other.pem");
+    authority.issue("service.pem", &["127.0.0.1"]);
+    let service =
+        Backend::start_tls(&authority.server("service.pem"), |peer| peer.respond_to_all(""));
+    for (others, own, status) in [
+        ("", "ca.pem", 200),
+        ("proxy-core.tls-ca-file = \"other.pem\"", "ca.pem", 200),
+        // The rule's authorities count even if nobody vouches for other backends.
+        ("proxy-core.tls-verify = \"disable\"", "other.pem", 503),
+        ("", "other.pem", 503),
+    ] {
+        let at = |file: &str| authority.path(file).display().to_string();
+        let server = lighty!()
+            .in_front_of(&backend.name())
+            .config("proxy-core.hold-time = 0")
+            .config(&others.replace("other.pem", &at("other.pem")))
+            .config(&format!(
+                "auth.forward = ( \"/\" => ( \"url\" => \"https://{}/auth\", \"ca-file\" => \
+                 \"{}\" ) )",
+                service.name(),
+                at(own)
+            ))
+            .start();
+        assert_eq!(server.get("/a").status, status, "{others} {own}: {}", server.log());
+    }
+    let missing = "auth.forward = ( \"/\" => ( \"url\" => \"https://127.0.0.1:1\", \"ca-file\" => \
+                   \"@DIR@/none.pem\" ) )";
+    let (code, _, errors) = lighty!().config(missing).run(&["-D", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("auth.forward: /"), "{errors}");
+    let clear = "auth.forward = ( \"/\" => ( \"url\" => \"http://a\", \"ca-file\" => \"/x\" ) )";
+    let (code, _, errors) = lighty!().config(clear).run(&["-t", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("no \"url\" of https"), "{errors}");
+}
+
+#[test]
 fn another_address_serves_while_one_is_dead() {
     let (backend, service) = (Backend::answering("page"), Backend::answering(""));
     let dead = Port::reserve();

@@ -1,11 +1,12 @@
 //! A stand-in for an OpenID provider.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lighty_testkit::backend::{Backend, RequestSeen, answer};
 use lighty_testkit::token::{TokenSigner, key_set, sha256_base64url};
+use rustls::ServerConfig;
 use serde_json::{Value, json};
 
 use super::json_answer;
@@ -14,9 +15,14 @@ use super::json_answer;
 pub(super) struct StandIn {
     backend: Backend,
     state: Arc<Mutex<ProviderState>>,
+    /// True while responses with tokens are held.
+    gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
+type Respond = dyn Fn(&RequestSeen) -> Vec<u8> + Send + Sync;
+
 pub(super) struct ProviderState {
+    scheme: &'static str,
     pub(super) signer: TokenSigner,
     pub(super) claims: Value,
     userinfo: Value,
@@ -33,6 +39,13 @@ pub(super) struct ProviderState {
 
 pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+/// Lets the backend's threads end, also after a failed test.
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 /// The decoded value of a parameter of a URL or form.
@@ -58,7 +71,29 @@ pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
 impl StandIn {
     /// Starts a provider; its tokens have these claims.
     pub(super) fn start(claims: Value) -> Self {
+        Self::begin(claims, "http", Backend::replying)
+    }
+
+    /// Like [`start`](Self::start), over TLS.
+    pub(super) fn start_tls(claims: Value, tls: &Arc<ServerConfig>) -> Self {
+        Self::begin(claims, "https", |respond| {
+            Backend::start_tls(tls, move |peer| {
+                while let Some(seen) = peer.request() {
+                    if !peer.send(respond(&seen)) {
+                        return;
+                    }
+                }
+            })
+        })
+    }
+
+    fn begin(
+        claims: Value,
+        scheme: &'static str,
+        start: impl FnOnce(Box<Respond>) -> Backend,
+    ) -> Self {
         let state = Arc::new(Mutex::new(ProviderState {
+            scheme,
             signer: TokenSigner::es256("one"),
             claims,
             userinfo: json!({}),
@@ -68,16 +103,21 @@ impl StandIn {
             refuses_refresh: false,
             broken: None,
         }));
-        let shared = Arc::clone(&state);
-        let backend = Backend::replying(move |seen| {
+        let (shared, gate) = (Arc::clone(&state), Arc::<(Mutex<bool>, Condvar)>::default());
+        let held = Arc::clone(&gate);
+        let backend = start(Box::new(move |seen| {
+            if seen.target() == "/token" {
+                let is_held = held.0.lock().expect("unpoisoned");
+                drop(held.1.wait_while(is_held, |is_held| *is_held).expect("unpoisoned"));
+            }
             let mut state = shared.lock().expect("unpoisoned");
             state.respond(seen)
-        });
-        Self { backend, state }
+        }));
+        Self { backend, state, gate }
     }
 
     pub(super) fn issuer(&self) -> String {
-        format!("http://{}", self.backend.name())
+        format!("{}://{}", self.state().scheme, self.backend.name())
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ProviderState> {
@@ -90,6 +130,17 @@ impl StandIn {
 
     pub(super) fn requests_for(&self, target: &str) -> Vec<RequestSeen> {
         self.backend.requests_for(target)
+    }
+
+    /// Makes the provider keep its responses with tokens back.
+    pub(super) fn hold(&self) {
+        *self.gate.0.lock().expect("unpoisoned") = true;
+    }
+
+    /// Sends the responses.
+    pub(super) fn release(&self) {
+        *self.gate.0.lock().expect("unpoisoned") = false;
+        self.gate.1.notify_all();
     }
 
     /// Ends the provider.
@@ -130,7 +181,7 @@ impl ProviderState {
         if let Some(status) = self.broken {
             return answer(status, "", "");
         }
-        let issuer = format!("http://{}", seen.field("Host").expect("a host"));
+        let issuer = format!("{}://{}", self.scheme, seen.field("Host").expect("a host"));
         match seen.target() {
             "/.well-known/openid-configuration" => json_answer(
                 "200 OK",

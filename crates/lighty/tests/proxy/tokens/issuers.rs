@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::tls::Authority;
 use lighty_testkit::token::{TokenSigner, key_set};
 use lighty_testkit::{lighty, wait_until};
 use serde_json::json;
@@ -45,6 +46,39 @@ fn keys_are_fetched_and_rotated() {
     assert_eq!(issuer.requests().len(), 2);
     let request = issuer.requests().pop().expect("a request");
     assert_eq!(request.line(), "GET /jwks HTTP/1.1");
+}
+
+#[test]
+fn own_authorities_vouch_for_an_issuer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path());
+    authority.issue("issuer.pem", &["127.0.0.1"]);
+    let signer = TokenSigner::ed25519("one");
+    let keys = answer("200 OK", "", &key_set([&signer]));
+    let issuer = Backend::start_tls(&authority.server("issuer.pem"), move |peer| {
+        while peer.request().is_some() {
+            if !peer.send(&keys) {
+                return;
+            }
+        }
+    });
+    let jwks = format!("auth.backend.jwt.jwks = \"https://{}/jwks\"\n", issuer.name());
+    let ca =
+        |file: &str| format!("auth.backend.jwt.ca-file = \"{}\"\n", authority.path(file).display());
+    let site = |lines: String| lighty!().file("a", "page").config(&(rule("valid-user") + &lines));
+    let token = signer.sign(&claims(json!({})));
+    for lines in [jwks.clone() + &ca("ca.pem"), ca("ca.pem") + &jwks] {
+        let server = site(lines).start();
+        assert_eq!(get(&server, &token).status, 200, "{}", server.log());
+    }
+    let _ = Authority::named(directory.path(), "other.pem");
+    for lines in [jwks.clone() + &ca("other.pem"), jwks.clone()] {
+        let server = site(lines).start();
+        assert_eq!(get(&server, &token).status, 503);
+        server.await_log("certificate");
+    }
+    let (code, _, errors) = site(jwks + &ca("none.pem")).run(&["-D", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("auth.backend.jwt.ca-file: "), "{code} {errors}");
 }
 
 #[test]

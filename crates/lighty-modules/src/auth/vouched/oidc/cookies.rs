@@ -122,7 +122,7 @@ impl CookieJar {
     }
 
     /// The browser's session, whether or not it has ended.
-    pub(super) fn session(&self) -> Option<Session> {
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
         let first = self.find(&self.base)?;
         let at = first.iter().position(|byte| *byte == b'.')?;
         let count: usize = std::str::from_utf8(&first[..at]).ok()?.parse().ok()?;
@@ -133,7 +133,8 @@ impl CookieJar {
         for part in 1..count {
             sealed.extend_from_slice(self.find(&self.part_name(part))?);
         }
-        self.open(&sealed, "session")
+        let context = [&b"session"[..], &self.host, self.provider.name().as_bytes()];
+        self.keys.open_session(&sealed, &context)
     }
 
     fn part_name(&self, part: usize) -> String {

@@ -29,7 +29,7 @@ pub(in crate::auth) enum OidcClaim {
     Admitted,
     /// The request for the page of a refusal.
     Refused(Status),
-    Session(Box<Session>, Arc<SignInProvider>),
+    Session(Arc<Session>, Arc<SignInProvider>),
     /// A browser without a session.
     SignIn(Arc<SignInProvider>),
     /// There is no such provider, or there are no keys for cookies.
@@ -68,7 +68,7 @@ pub(in crate::auth::vouched) fn claim(
     let now_s = ex.machine.clock.unix_s();
     let current = jar.session().filter(|session| is_current(session, provider, now_s));
     if let Some(session) = current {
-        return Some(OidcClaim::Session(Box::new(session), Arc::clone(provider)));
+        return Some(OidcClaim::Session(session, Arc::clone(provider)));
     }
     let is_page = ex.request.method.is_some_and(lighty_http::Method::is_get_or_head);
     let begins = is_page && !ex.request.upgrade && is_navigation(&ex.request.fields);
@@ -107,7 +107,7 @@ pub(in crate::auth::vouched) fn check(
         }
         OidcClaim::Session(session, provider) => {
             if session.is_due(ex.machine.clock.unix_s()) && ex.state.rehearsal.is_none() {
-                return Step::Wait(Box::pin(refresh(ex, settings, rule, *session, provider)));
+                return Step::Wait(Box::pin(refresh(ex, settings, rule, session, provider)));
             }
             match admit(ex, &rule, &session, &provider) {
                 Conclusion::Admitted => Step::Next,
@@ -124,7 +124,7 @@ async fn refresh(
     ex: &mut Exchange,
     settings: Rc<Settings>,
     rule: Arc<Rule>,
-    session: Session,
+    session: Arc<Session>,
     provider: Arc<SignInProvider>,
 ) -> Step<'static> {
     let gone = ex.client_gone();
@@ -146,7 +146,7 @@ async fn refresh(
                 Ok(cookies) => ex.ext_mut::<VerifiedIdentity>().add_cookies(&cookies),
                 Err(error) => ex.log(lighty_core::Level::Warning, &error.to_string()),
             }
-            *renewed
+            Arc::from(renewed)
         }
         Refreshed::Ended => {
             let until_s = session.ends_s;

@@ -139,6 +139,7 @@ pub(in crate::auth::vouched) fn directives() -> Vec<Directive<Settings>> {
         .needs_at("token-url", NeedKind::Url)
         .needs_at("userinfo-url", NeedKind::Url)
         .needs_at("client-secret-file", NeedKind::Read)
+        .needs_at("ca-file", NeedKind::Read)
         .default("()")
         .doc(
             "Providers that sign users in (`\"method\" => \"oidc\"` of `auth.require`), by name; \
@@ -149,7 +150,8 @@ pub(in crate::auth::vouched) fn directives() -> Vec<Directive<Settings>> {
              further claims (disable), `user-claim` names the user (`sub`), `groups-claim` the \
              groups (`groups`), `claims` are request fields with the values of claims, as in \
              `auth.backend.jwt.claims`. `session` is the time after which a user must sign in again \
-             (\"8h\"), `after-logout` the path for users who have signed out (`/`).",
+             (\"8h\"), `after-logout` the path for users who have signed out (`/`). `ca-file` has \
+             the authorities that vouch for the provider, in place of the system's.",
         )
         .example(
             "auth.backend.oidc = ( \"corp\" => (\n    \"issuer\" => \
@@ -199,11 +201,12 @@ fn parse_key_file(value: &Value, _: &CompileCtx) -> Result<Option<SealingKeyFile
 const FORM: &str = "write `( \"name\" => ( \"issuer\" => \"https://…\", \"client-id\" => \"…\", \
                     \"client-secret-file\" => \"/…\" ) )`";
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "type",
     "issuer",
     "client-id",
     "client-secret-file",
+    "ca-file",
     "scopes",
     "authorization-url",
     "token-url",
@@ -227,6 +230,7 @@ struct ProviderDraft {
     issuer: Arc<str>,
     client_id: Arc<str>,
     secret_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     scopes: Option<String>,
     urls: DiscoveredUrls,
     asks_userinfo: bool,
@@ -244,6 +248,7 @@ impl Default for ProviderDraft {
             issuer: "".into(),
             client_id: "".into(),
             secret_file: None,
+            ca_file: None,
             scopes: None,
             urls: DiscoveredUrls::default(),
             asks_userinfo: false,
@@ -311,6 +316,7 @@ fn take(
         "issuer" => draft.issuer = parse_string(value)?,
         "client-id" => draft.client_id = parse_string(value)?,
         "client-secret-file" => draft.secret_file = Some(PathBuf::from(&*parse_string(value)?)),
+        "ca-file" => draft.ca_file = Some(PathBuf::from(&*parse_string(value)?)),
         "scopes" => draft.scopes = Some(parse_strings(value)?.join(" ")),
         "authorization-url" => draft.urls.authorization = parse_url(value)?,
         "token-url" => draft.urls.token = parse_url(value)?,
@@ -396,6 +402,7 @@ impl ProviderDraft {
             urls: self.urls,
             client_id: self.client_id.to_string(),
             secret_file: self.secret_file,
+            ca_file: self.ca_file,
             scopes: self.scopes.unwrap_or_else(|| scopes.to_owned()),
             asks_userinfo: self.asks_userinfo || !is_openid,
         };

@@ -52,14 +52,14 @@ pub(super) async fn sign_out(
     let location = match page {
         None => after,
         Some(page) => {
-            let token = session.and_then(|session| session.id_token);
+            let token = session.as_ref().and_then(|session| session.id_token.as_deref());
             let mut url = page.as_bytes().to_vec();
             let mut separator = if page.contains('?') { b'&' } else { b'?' };
             let client_id = &provider.provider.spec().client_id;
             for (name, value) in [
                 ("client_id", Some(&**client_id)),
                 ("post_logout_redirect_uri", Some(&*after)),
-                ("id_token_hint", token.as_deref()),
+                ("id_token_hint", token),
             ] {
                 let Some(value) = value else { continue };
                 url.push(separator);

@@ -2,6 +2,8 @@
 
 mod attacks;
 mod flights;
+mod pairs;
+mod poisoning;
 mod purging;
 mod validation;
 

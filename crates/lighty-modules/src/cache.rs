@@ -432,7 +432,8 @@ fn board(
     if !(is_own || is_shared && fits) {
         return Waited::Again;
     }
-    let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
+    let gone = Box::pin(ex.client_gone());
+    let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length, gone }));
     answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
     conclude(ex, own, word, None);
     Waited::Done(Step::Answered)

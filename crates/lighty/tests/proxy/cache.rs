@@ -2,6 +2,7 @@
 
 mod attacks;
 mod flights;
+mod lessons;
 mod pairs;
 mod poisoning;
 mod purging;

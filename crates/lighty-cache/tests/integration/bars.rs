@@ -154,3 +154,28 @@ fn objects_stay_within_the_budget() {
     assert_eq!(store.counters().flights.load(Ordering::Relaxed), 0);
     assert_eq!(store.counters().arriving_bytes.load(Ordering::Relaxed), 0);
 }
+
+/// Private memory of this process in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("the process is there");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn counted_bytes_are_those_that_objects_take() {
+    const COUNT: u64 = 20_000;
+    for size in [0, 100, 1000, 10_000] {
+        let before = resident();
+        let store = store(1 << 40, 32);
+        let body = vec![b'x'; size];
+        for number in 0..COUNT {
+            put(&store, format!("/some/path/{number}").as_bytes(), &body, &[]);
+        }
+        let (counted, taken) = (store.extent().1, resident() - before);
+        println!("{size} bytes: counted {}, taken {}", counted / COUNT, taken / COUNT);
+        assert!(taken <= counted + counted / 10, "{size}: counted {counted}, taken {taken}");
+        // The next round is to find no free memory.
+        std::mem::forget(store);
+    }
+}

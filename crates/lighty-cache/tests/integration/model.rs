@@ -42,7 +42,7 @@ struct Wanted {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Rule {
+enum PurgeChoice {
     All,
     Host,
     OtherHost,
@@ -51,10 +51,10 @@ enum Rule {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     /// A request; a purge may happen while the backend is asked.
-    Request(Wanted, Reply, Option<(Rule, bool)>),
-    Purge(Rule, bool),
+    Request(Wanted, Reply, Option<(PurgeChoice, bool)>),
+    Purge(PurgeChoice, bool),
     Invalidate(usize),
     Wait(u32),
 }
@@ -112,7 +112,7 @@ impl Wanted {
     }
 }
 
-impl Rule {
+impl PurgeChoice {
     fn scope(self) -> PurgeScope<'static> {
         match self {
             Self::All => PurgeScope::All,
@@ -218,7 +218,7 @@ impl Reference {
         });
     }
 
-    fn purge(&mut self, rule: Rule, is_soft: bool) {
+    fn purge(&mut self, rule: PurgeChoice, is_soft: bool) {
         if !is_soft {
             return self.kept.retain(|known| !rule.fits(known.target));
         }
@@ -248,7 +248,7 @@ impl Reference {
         wanted: Wanted,
         reply: &Reply,
         body: &[u8],
-        meanwhile: Option<(Rule, bool)>,
+        meanwhile: Option<(PurgeChoice, bool)>,
         now_s: i64,
     ) -> Outcome {
         let found = self.find(wanted).cloned();
@@ -348,44 +348,44 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     )
 }
 
-fn rule() -> impl Strategy<Value = (Rule, bool)> {
+fn rule() -> impl Strategy<Value = (PurgeChoice, bool)> {
     let rule = prop_oneof![
-        Just(Rule::All),
-        Just(Rule::Host),
-        Just(Rule::OtherHost),
-        (0..TARGETS.len()).prop_map(Rule::Prefix),
-        (0..TARGETS.len()).prop_map(Rule::Url),
+        Just(PurgeChoice::All),
+        Just(PurgeChoice::Host),
+        Just(PurgeChoice::OtherHost),
+        (0..TARGETS.len()).prop_map(PurgeChoice::Prefix),
+        (0..TARGETS.len()).prop_map(PurgeChoice::Url),
     ];
     (rule, any::<bool>())
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
         12 => (wanted(), reply(), option::weighted(0.1, rule()))
-            .prop_map(|(wanted, reply, rule)| Step::Request(wanted, reply, rule)),
-        1 => rule().prop_map(|(rule, is_soft)| Step::Purge(rule, is_soft)),
-        1 => (0..TARGETS.len()).prop_map(Step::Invalidate),
-        4 => (0_u32..120).prop_map(Step::Wait),
+            .prop_map(|(wanted, reply, rule)| ModelStep::Request(wanted, reply, rule)),
+        1 => rule().prop_map(|(rule, is_soft)| ModelStep::Purge(rule, is_soft)),
+        1 => (0..TARGETS.len()).prop_map(ModelStep::Invalidate),
+        4 => (0_u32..120).prop_map(ModelStep::Wait),
     ]
 }
 
 /// Runs the steps on both. With `may_evict`, the store may have lost a response.
-fn run(steps: &[Step], memory: u64, variants: usize, may_evict: bool) {
+fn run(steps: &[ModelStep], memory: u64, variants: usize, may_evict: bool) {
     let (store, policy) = (store(memory, variants), Policy::default());
     let (mut reference, mut now_s) = (Reference { kept: Vec::new(), variants }, START_S);
     for (number, step) in steps.iter().enumerate() {
         let kind = |is_soft| if is_soft { PurgeKind::Soft } else { PurgeKind::Hard };
         match step {
-            Step::Wait(seconds) => now_s += i64::from(*seconds),
-            Step::Purge(rule, is_soft) => {
+            ModelStep::Wait(seconds) => now_s += i64::from(*seconds),
+            ModelStep::Purge(rule, is_soft) => {
                 store.purge(rule.scope(), kind(*is_soft));
                 reference.purge(*rule, *is_soft);
             }
-            Step::Invalidate(target) => {
+            ModelStep::Invalidate(target) => {
                 store.invalidate(HOST, TARGETS[*target].as_bytes());
-                reference.purge(Rule::Url(*target), false);
+                reference.purge(PurgeChoice::Url(*target), false);
             }
-            Step::Request(wanted, reply, meanwhile) => {
+            ModelStep::Request(wanted, reply, meanwhile) => {
                 let body = format!("body {number}").into_bytes();
                 let ask = Ask {
                     target: TARGETS[wanted.target].as_bytes(),

@@ -1,6 +1,7 @@
 //! `mod_cache`: stored responses of backends.
 
 mod attacks;
+mod bars;
 mod flights;
 mod lessons;
 mod pairs;

@@ -88,7 +88,7 @@ fn client_that_leaves_harms_no_other() {
 #[test]
 fn dead_backend_is_asked_twice_for_all() {
     let backend = Backend::after_request(|peer| peer.reset());
-    let server = caching(&backend, "proxy-core.max-retries = 0");
+    let server = caching(&backend, "");
     let mut clients = ask(&server, 50, "/");
     let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status).collect();
     assert!(statuses.iter().all(|status| *status == 502), "{statuses:?}");

@@ -13,7 +13,7 @@ use lighty_cache::store::{Joined, ResponseStore};
 use lighty_http::{Fields, Status};
 
 use super::counting;
-use super::requests::{HOST, key, store};
+use super::requests::{key, store};
 
 /// Stores a body under a target, with these tags. Returns false if it is not stored afterwards.
 fn put(store: &Arc<ResponseStore>, target: &[u8], body: &[u8], tags: &[u64]) {
@@ -48,11 +48,11 @@ fn purge_of_a_tag_takes_no_time_for_its_objects() {
     }
     assert!(targets.iter().step_by(1000).all(|target| has(&store, target.as_bytes())));
     let mut shortest = Duration::MAX;
-    for round in 0..5 {
+    for target in targets.iter().take(5) {
         let begun = Instant::now();
         store.purge(PurgeScope::Tag(b"news"), PurgeKind::Hard);
         shortest = shortest.min(begun.elapsed());
-        assert!(!has(&store, targets[round].as_bytes()), "the next hit misses already");
+        assert!(!has(&store, target.as_bytes()), "the next hit misses already");
     }
     println!("purge of a tag with 100,000 objects: {shortest:?}");
     assert!(shortest < Duration::from_millis(1), "{shortest:?}");

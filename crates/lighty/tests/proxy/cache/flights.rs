@@ -115,6 +115,27 @@ fn silent_backend_is_asked_by_one_after_the_other() {
 }
 
 #[test]
+fn all_that_wait_for_a_silent_backend_get_the_second_response() {
+    let backend = Backend::after_request(|peer| {
+        if peer.number() == 0 {
+            peer.hang();
+        } else {
+            peer.answer("late");
+        }
+    });
+    let server = caching(&backend, "cache.lock-timeout = \"1s\"\ncache.valid = ( \"200\" => 600 )");
+    let _first = ask(&server, 1, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    let begun = std::time::Instant::now();
+    let mut others = ask(&server, 50, "/");
+    for client in &mut others {
+        assert_eq!(client.response().text(), "late");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(backend.requests().len(), 2);
+}
+
+#[test]
 fn body_is_shared_while_it_arrives() {
     let gate = Arc::new(Barrier::new(2));
     let own = Arc::clone(&gate);

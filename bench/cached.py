@@ -53,15 +53,21 @@ def main():
 
 
 def start(args, port):
-    names = args.servers.split(",")
+    own, others = split(args.servers.split(","))
     apart = copy.copy(args)
-    apart.servers = ",".join(name for name in names if name not in caches.PROGRAMS)
+    apart.servers = ",".join(others)
     running = servers.start_all(args, servers.chosen(apart, caching(port, args.out)))
-    running |= caches.start_all(args, [name for name in names if name in caches.PROGRAMS], port)
+    running |= caches.start_all(args, own, port)
     apart.out, apart.servers = f"{args.out}/static", "lighty"
     rig.document_root(apart.out)
     static = servers.chosen(apart, servers.Tuning(idle_s=300, cache_files=True))
     return running | {f"{name} static": one for name, one in servers.start_all(apart, static).items()}
+
+
+def split(names):
+    """Names of caches.py, and the others."""
+    own = [name for name in names if name in caches.PROGRAMS]
+    return own, [name for name in names if name not in own]
 
 
 def caching(port, out):

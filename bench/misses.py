@@ -34,6 +34,7 @@ WAIT_S = 30
 def main():
     ap = rig.arguments(__doc__, "lighty,nginx,varnish")
     ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--cases", default=",".join(CASES), help="(%(default)s)")
     ap.add_argument("--clients", type=int, default=1000)
     args = ap.parse_args()
     rig.raise_descriptors()
@@ -50,7 +51,7 @@ def main():
         running |= caches.start_all(args, own, backend.port)
         try:
             for turn in range(args.rounds):
-                for case in CASES:
+                for case in args.cases.split(","):
                     for name, server in running.items():
                         r = one_round(args, backend, server, case, f"/{case}/{name}/{turn}")
                         rows.setdefault(name, {}).setdefault(case, []).append(r)

@@ -1,4 +1,4 @@
-"""The slow disk of cold.py and neighbour.py: diskbed, brought up for a with block.
+"""The slow disk of cold.py, neighbour.py and others: diskbed, brought up for a with block.
 
 diskbed is a tool of its own: a simulated mirror of two 7200 rpm disks under a read-only ext4, 2 GB
 of 100 KB files on it, and a memory group that keeps a server's page cache small.  Its directory is
@@ -75,11 +75,11 @@ def read(path):
 
 
 @contextlib.contextmanager
-def up(args, name="diskbed", files=None, disk=()):
+def up(args, name="diskbed", files=None, disk=(), large=None):
     """(the module diskbed, its Bed, mounted and cold); taken down at the end.
 
-    Another set of files has a name of its own: `files` are directories, files in each, bytes.  `disk`
-    are options of simdisk."""
+    Another set of files has a name of its own: `files` are directories, files in each, bytes.  `large`
+    (count, bytes) are files /large-N beside them.  `disk` are options of simdisk."""
     if not args.diskbed or not os.path.exists(args.diskbed + "/diskbed.py"):
         raise rig.RigError("say where diskbed is: --diskbed DIR or $DISKBED")
     state = os.path.abspath(args.state or args.out + "/" + name)
@@ -94,7 +94,8 @@ def up(args, name="diskbed", files=None, disk=()):
         bed = diskbed.Bed(state)
         if not os.path.exists(bed.image):
             rig.say("making the files on the disk, once")
-            bed.make(*(files or (args.dirs, 100, 102400)), 1.03, 0)
+            dirs, each, size = files or (args.dirs, 100, 102400)
+            bed.make(dirs, each, size, 1.03 * beside(diskbed, dirs * each * size, large), 0)
         bed.up(["--speed", str(args.speed), *disk])
         try:
             yield diskbed, bed
@@ -102,6 +103,25 @@ def up(args, name="diskbed", files=None, disk=()):
             bed.down()
     except diskbed.BedError as e:
         raise rig.RigError(f"diskbed: {e}") from None
+
+
+def beside(diskbed, small_bytes, large):
+    """Adds `large` files to those that diskbed writes; returns by how much the disk must grow."""
+    if not large:
+        return 1
+    count, size = large
+    write_small = diskbed.mkfiles.write_files
+
+    def write_files(root, *rest):
+        write_small(root, *rest)
+        for number in range(1, count + 1):
+            with open(f"{root}/large-{number}", "wb", buffering=0) as f:
+                piece = rig.pattern(f"large-{number}", 1 << 20)
+                for _ in range(size >> 20):
+                    f.write(piece)
+
+    diskbed.mkfiles.write_files = write_files
+    return (small_bytes + count * size) / small_bytes
 
 
 def measured(diskbed, disk, make, args, turn, parallel, fetches):

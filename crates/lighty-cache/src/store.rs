@@ -428,6 +428,13 @@ impl ResponseStore {
         }
     }
 
+    /// True if later requests do not join the flight of this passenger.
+    pub fn is_forsaken(&self, key: &Key, passenger: &Passenger) -> bool {
+        let shard = unpoisoned(self.shard(key));
+        let resource = shard.resources.get(key);
+        !resource.is_some_and(|one| one.flights.iter().any(|known| passenger.is_on(&known.flight)))
+    }
+
     /// Adds a purge rule, at a time in milliseconds since 1970.
     pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind, now_ms: u64) -> u64 {
         let entry = self.purges.add(scope, kind, now_ms);

@@ -106,6 +106,12 @@ impl Fields {
         self.suspect = packed.suspect;
     }
 
+    /// Releases memory that the fields do not need, for those that are kept for long.
+    pub fn shrink_to_fit(&mut self) {
+        self.buf.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+
     /// The bytes of all fields, including leftovers of removed ones.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

@@ -66,6 +66,8 @@ struct StoreQuery {
     store: Arc<ResponseStore>,
     key: Key,
     phase: Phase,
+    /// It may wait for another flight than the one that it waits for.
+    may_leave: bool,
 }
 
 impl Cache {
@@ -103,7 +105,7 @@ impl Cache {
             return Step::Next;
         }
         ex.ext_mut::<HasMet>().0 = true;
-        let query = StoreQuery { store, key, phase };
+        let query = StoreQuery { store, key, phase, may_leave: true };
         let found = query.store.find(&query.key, &ex.request.fields);
         if let Some(object) = &found
             && reuse(ex, own, object) == Reuse::Fresh
@@ -277,11 +279,12 @@ async fn look_up(ex: &Exchange, query: &StoreQuery) -> Option<Arc<Object>> {
 async fn attend(
     ex: &mut Exchange,
     settings: Rc<Settings>,
-    query: StoreQuery,
+    mut query: StoreQuery,
     mut found: Option<Arc<Object>>,
 ) -> Step<'static> {
     let own = settings.module::<CacheSettings>();
-    for _ in 0..ROUNDS_MAX {
+    for round in 1..=ROUNDS_MAX {
+        query.may_leave = round < ROUNDS_MAX;
         if found.is_none() {
             found = look_up(ex, &query).await;
         }
@@ -413,10 +416,16 @@ async fn wait(
         if let Some(news) = news {
             break news;
         }
-        // The backend is slow: one request after the other asks it too.
-        if handover.is_none() && passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
-            query.store.forsake(&query.key, &passenger);
-            return Waited::Again;
+        // The backend is slow: one request asks it too, and the others wait for that response.
+        if query.may_leave && handover.is_none() {
+            let now_ms = ex.machine.clock.mono_ms();
+            if passenger.is_promoted(now_ms, own.lock_ms) {
+                query.store.forsake(&query.key, &passenger);
+                return Waited::Again;
+            }
+            if query.store.is_forsaken(&query.key, &passenger) {
+                return Waited::Again;
+            }
         }
     };
     match news {
@@ -469,7 +478,8 @@ fn board(
     if !(is_own || is_shared && fits) {
         return Waited::Again;
     }
-    let body = Body::Stream(Box::new(FlightBody::new(passenger, head.length)));
+    let gone = Box::pin(ex.client_gone());
+    let body = Body::Stream(Box::new(FlightBody::new(passenger, head.length, gone)));
     answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
     conclude(ex, own, word, None);
     Waited::Done(Step::Answered)

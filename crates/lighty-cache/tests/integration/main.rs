@@ -1,3 +1,9 @@
 //! Tests of the crate from outside.
 
+#[path = "../../../lighty-testkit/shared/counting.rs"]
+mod counting;
+
+mod bars;
 mod fuzz_corpus;
+mod model;
+mod requests;

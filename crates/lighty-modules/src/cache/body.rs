@@ -22,11 +22,18 @@ pub(super) struct FlightBody {
     pub(super) length: Option<u64>,
     /// The file with its first part, once a piece came from there.
     file: Option<Rc<OpenFile>>,
+    /// Resolves when the client has gone: its passenger leaves then, although there is nothing to
+    /// send.
+    gone: Pin<Box<dyn Future<Output = Fault>>>,
 }
 
 impl FlightBody {
-    pub(super) fn new(passenger: Passenger, length: Option<u64>) -> Self {
-        Self { passenger, length, file: None }
+    pub(super) fn new(
+        passenger: Passenger,
+        length: Option<u64>,
+        gone: Pin<Box<dyn Future<Output = Fault>>>,
+    ) -> Self {
+        Self { passenger, length, file: None, gone }
     }
 
     fn file(&mut self, file: &Arc<BodyFile>) -> Rc<OpenFile> {
@@ -36,7 +43,10 @@ impl FlightBody {
 
 impl BodyStream for FlightBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
-        Poll::Ready(match ready!(self.passenger.poll_piece(cx)) {
+        let Poll::Ready(piece) = self.passenger.poll_piece(cx) else {
+            return self.gone.as_mut().poll(cx).map(|fault| Some(Err(fault.into())));
+        };
+        Poll::Ready(match piece {
             Some(Ok(FlightPiece::Memory(piece))) => Some(Ok(Chunk::Memory(piece))),
             Some(Ok(FlightPiece::File { file, offset, length })) => {
                 let file = self.file(&file);

@@ -120,6 +120,31 @@ fn a_warm_request_allocates_nothing() {
     }
 }
 
+#[test]
+fn hit_of_the_cache_allocates_little() {
+    let root = tempfile::tempdir().expect("a directory");
+    let backend = lighty_testkit::backend::Backend::replying(|seen| {
+        let body = "x".repeat(seen.target()[1..].parse().expect("a size"));
+        let fields = "Cache-Control: max-age=600\r\nContent-Type: text/html\r\n";
+        lighty_testkit::backend::answer("200 OK", fields, &body)
+    });
+    let more = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )\n\
+         cache.stores = ( \"pages\" => ( \"memory\" => \"4M\" ) )\ncache.store = \"pages\"\n",
+        backend.name()
+    );
+    let mut client = connect(start(root.path(), &more));
+    for length in [44, 100 * 1024] {
+        let mut counted = allocations(&mut client, &format!("/{length}"), length);
+        counted.sort_unstable();
+        let usual = counted[counted.len() / 2];
+        println!("a hit of {length} bytes: allocations in bursts of {BURST}: {usual}");
+        // Among them the key, twice, and the text of the age.
+        assert!(usual <= 7 * BURST, "{counted:?}");
+    }
+    assert_eq!(backend.requests().len(), 2);
+}
+
 fn connect(address: SocketAddr) -> Client {
     assert!(wait_until(Duration::from_secs(60), || Client::try_tcp(address).is_ok()));
     Client::tcp(address)

@@ -1,8 +1,12 @@
 //! `mod_cache`: stored responses of backends.
 
 mod attacks;
+mod bars;
 mod disk;
 mod flights;
+mod lessons;
+mod pairs;
+mod poisoning;
 mod purging;
 mod validation;
 

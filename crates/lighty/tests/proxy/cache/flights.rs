@@ -88,7 +88,7 @@ fn client_that_leaves_harms_no_other() {
 #[test]
 fn dead_backend_is_asked_twice_for_all() {
     let backend = Backend::after_request(|peer| peer.reset());
-    let server = caching(&backend, "proxy-core.max-retries = 0");
+    let server = caching(&backend, "");
     let mut clients = ask(&server, 50, "/");
     let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status).collect();
     assert!(statuses.iter().all(|status| *status == 502), "{statuses:?}");
@@ -112,6 +112,27 @@ fn silent_backend_is_asked_by_one_after_the_other() {
     let texts: Vec<String> =
         others.iter_mut().map(|client| client.response().text().to_owned()).collect();
     assert_eq!(texts, ["late", "late"]);
+}
+
+#[test]
+fn all_that_wait_for_a_silent_backend_get_the_second_response() {
+    let backend = Backend::after_request(|peer| {
+        if peer.number() == 0 {
+            peer.hang();
+        } else {
+            peer.answer("late");
+        }
+    });
+    let server = caching(&backend, "cache.lock-timeout = \"1s\"\ncache.valid = ( \"200\" => 600 )");
+    let _first = ask(&server, 1, "/");
+    assert!(wait_until(SOON, || backend.requests().len() == 1));
+    let begun = std::time::Instant::now();
+    let mut others = ask(&server, 50, "/");
+    for client in &mut others {
+        assert_eq!(client.response().text(), "late");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(backend.requests().len(), 2);
 }
 
 #[test]

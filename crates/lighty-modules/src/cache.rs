@@ -10,6 +10,7 @@
 mod answer;
 mod body;
 mod fill;
+mod handover;
 mod outcome;
 mod purging;
 mod request_key;
@@ -38,7 +39,8 @@ use lighty_io::clock::alarms::Alarm;
 
 use answer::{StoredBody, answer};
 use body::FlightBody;
-use fill::{Fill, Handover, Unshared};
+use fill::Fill;
+use handover::{Handover, Unshared, WaitingClient, relay_interim};
 use outcome::{CacheWord, conclude};
 use settings::CacheSettings;
 pub use stores::CacheStores;
@@ -279,6 +281,7 @@ async fn attend(
         let now_ms = ex.machine.clock.mono_ms();
         let has_credentials = has_credentials(ex);
         let joined = query.store.join(&query.key, &ex.request.fields, has_credentials, now_ms);
+        let mut waiting = None;
         let (passenger, handover) = match joined {
             Joined::Passes => {
                 conclude(ex, own, CacheWord::Pass, None);
@@ -291,7 +294,7 @@ async fn attend(
             Joined::Passenger(passenger) => (passenger, None),
             Joined::Begins(pilot, passenger) => {
                 let handover = Handover::default();
-                begin(ex, own, &query, pilot, stale.clone(), Some(Rc::clone(&handover)));
+                waiting = begin(ex, own, &query, pilot, stale.clone(), Some(handover.clone()));
                 (passenger, Some(handover))
             }
         };
@@ -300,7 +303,9 @@ async fn attend(
             (Some(_), None) => CacheWord::Miss,
             (Some(_), Some(_)) => CacheWord::Expired,
         };
-        match wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await {
+        let waited = wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await;
+        drop(waiting);
+        match waited {
             Waited::Done(step) => return step,
             Waited::Again => found = query.store.find(&query.key, &ex.request.fields),
         }
@@ -309,7 +314,7 @@ async fn attend(
     Step::Next
 }
 
-/// Begins a fetch.
+/// Begins a fetch. Returns the client that gets its interim responses until it is dropped.
 fn begin(
     ex: &Exchange,
     own: &CacheSettings,
@@ -317,8 +322,9 @@ fn begin(
     pilot: Pilot,
     stale: Option<Arc<Object>>,
     handover: Option<Handover>,
-) {
+) -> Option<Rc<WaitingClient>> {
     let mut part = branch(ex);
+    let waiting = handover.as_ref().and_then(|_| relay_interim(ex, &mut part));
     part.ext_mut::<HasMet>().0 = true;
     if let Cow::Owned(target) = request_key::target(own, ex) {
         part.request.target_raw.clone_from(&target);
@@ -335,6 +341,7 @@ fn begin(
         handover,
     };
     tokio::task::spawn_local(fill.run());
+    waiting
 }
 
 /// Fetches a response anew that is served stale meanwhile.
@@ -343,7 +350,7 @@ fn refresh(ex: &Exchange, own: &CacheSettings, query: &StoreQuery, object: &Arc<
     let has_credentials = has_credentials(ex);
     let joined = query.store.join(&query.key, &ex.request.fields, has_credentials, now_ms);
     if let Joined::Begins(pilot, _) = joined {
-        begin(ex, own, query, pilot, Some(Arc::clone(object)), None);
+        let _ = begin(ex, own, query, pilot, Some(Arc::clone(object)), None);
     }
 }
 
@@ -384,6 +391,9 @@ async fn wait(
             return Waited::Again;
         }
     };
+    if let Some(handover) = &handover {
+        handover.add_timings(ex);
+    }
     match news {
         Boarding::Landed(object) => {
             let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
@@ -392,11 +402,14 @@ async fn wait(
                 return Waited::Again;
             }
             answer(ex, own, &object.head, StoredBody::Whole(&object.content));
+            if let Some(handover) = &handover {
+                handover.add_fields(ex);
+            }
             conclude(ex, own, if is_same { CacheWord::Stale } else { word }, Some(&object));
             Waited::Done(Step::Answered)
         }
-        Boarding::Streaming(head) => board(ex, own, passenger, &head, handover.is_some(), word),
-        Boarding::Unshared => match handover.and_then(|handover| handover.borrow_mut().take()) {
+        Boarding::Streaming(head) => board(ex, own, passenger, &head, handover.as_ref(), word),
+        Boarding::Unshared => match handover.and_then(|handover| handover.take()) {
             Some(unshared) => {
                 take_over(ex, own, unshared);
                 Waited::Done(Step::Answered)
@@ -407,7 +420,7 @@ async fn wait(
             }
         },
         Boarding::Failed(status) => {
-            match handover.and_then(|handover| handover.borrow_mut().take()) {
+            match handover.and_then(|handover| handover.take()) {
                 Some(unshared) => take_over(ex, own, unshared),
                 None if status == 0 => return Waited::Again,
                 None => ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY)),
@@ -424,16 +437,19 @@ fn board(
     own: &CacheSettings,
     passenger: Passenger,
     head: &FlightHead,
-    is_own: bool,
+    handover: Option<&Handover>,
     word: CacheWord,
 ) -> Waited {
     let is_shared = is_shared(ex, &head.head);
     let fits = *rules::selecting_key(&head.head.names, &ex.request.fields) == *head.selecting;
-    if !(is_own || is_shared && fits) {
+    if handover.is_none() && !(is_shared && fits) {
         return Waited::Again;
     }
     let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
     answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
+    if let Some(handover) = handover {
+        handover.add_fields(ex);
+    }
     conclude(ex, own, word, None);
     Waited::Done(Step::Answered)
 }

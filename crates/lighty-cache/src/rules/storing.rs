@@ -340,6 +340,27 @@ pub fn stored_fields(_status: Status, response: &Fields, policy: &Policy) -> Fie
     stored
 }
 
+/// The fields that the response keeps from other clients (`private="..."`), and from reuse without
+/// validation (`no-cache="..."`): only the client of this request gets them.
+#[must_use]
+pub fn withheld_fields(response: &Fields, policy: &Policy) -> Fields {
+    let directives = ResponseDirectives::of(response, policy);
+    let mut withheld = Fields::new();
+    if directives.unstored.is_empty() {
+        return withheld;
+    }
+    let stores_cookies = Policy { set_cookie: SetCookie::Store, ..Policy::default() };
+    let policy = if policy.set_cookie == SetCookie::Strip { policy } else { &stores_cookies };
+    for (known, name, value) in response.iter_known() {
+        let is_named = directives.unstored.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let none = ResponseDirectives::default();
+        if is_named && is_stored(response, &none, policy, known, name) {
+            withheld.push_looked_up(known, name, value);
+        }
+    }
+    withheld
+}
+
 /// True if a field of a response belongs into the store.
 pub(super) fn is_stored(
     response: &Fields,

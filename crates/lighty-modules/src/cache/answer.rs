@@ -39,6 +39,7 @@ pub(super) fn answer(
         ClientOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.fields.append(&not_modified_fields(&head.fields));
+            describe_unsent(ex, head, &body);
         }
         ClientOutcome::Respond { ranges } => {
             ex.response.yield_to(&head.fields);
@@ -50,6 +51,22 @@ pub(super) fn answer(
     if settings.hides_tags {
         for name in settings.tag_fields.iter() {
             ex.response.fields.remove_named(name.as_bytes());
+        }
+    }
+}
+
+/// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of the
+/// 200. The fields are removed behind them.
+fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) {
+    // Filters take it for a 304 of this server, which it is.
+    ex.response.maker = Maker::Server;
+    ex.response.length_unsent = match body {
+        StoredBody::Whole(content) => Some(content.len()),
+        StoredBody::Arriving(_, length) => *length,
+    };
+    for name in [Known::ContentType, Known::ContentEncoding] {
+        for value in head.fields.get_all(name) {
+            ex.response.fields.push_known(name, value);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The fetch that fills the store: a task of its own, which no client owns.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,19 +20,11 @@ use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::{Fields, Known, Status, date};
 
+use super::handover::{Handover, Unshared};
 use super::settings::{CacheSettings, Finish};
 
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
-
-/// A response that is for its first request alone.
-pub(super) type Handover = Rc<RefCell<Option<Unshared>>>;
-
-/// Such a response, and the reason.
-pub(super) struct Unshared {
-    pub(super) part: Box<Exchange>,
-    pub(super) reason: Option<Unstorable>,
-}
 
 /// A fetch.
 pub(super) struct Fill {
@@ -138,8 +129,13 @@ impl Fill {
             if self.part.state.fault.is_none() || is_last {
                 break;
             }
+            let client = self.part.client.take();
             self.part = branch(&self.part);
+            self.part.client = client;
             self.part.state.taken_by = taken_by;
+        }
+        if let Some(handover) = &self.handover {
+            handover.give_timings(&self.part);
         }
         let received_s = self.part.machine.clock.unix_s();
         // A script's own access rules may have named a user meanwhile.
@@ -173,7 +169,7 @@ impl Fill {
             _ => reason.scope() == StorabilityScope::Key && !is_error,
         });
         if let Some(handover) = &self.handover {
-            *handover.borrow_mut() = Some(Unshared { part: self.part, reason });
+            handover.give(Unshared { part: self.part, reason });
         }
         if is_failed {
             return self.pilot.fail(status.code());
@@ -182,6 +178,14 @@ impl Fill {
             self.pilot.mark(now_ms + self.settings.pass_ms, self.has_credentials);
         }
         self.pilot.part();
+    }
+
+    /// Fields of the response that are not stored are for the first client alone.
+    fn hand_fields_over(&self) {
+        if let Some(handover) = &self.handover {
+            let response = &self.part.response.fields;
+            handover.give_fields(rules::withheld_fields(response, &self.settings.policy));
+        }
     }
 
     /// The stored response is still valid: stores it with new fields.
@@ -197,12 +201,14 @@ impl Fill {
         let fresh = rules::refresh(&request, status, &fields, response, policy, fetched.times);
         let head = match fresh {
             Ok(freshness) if !concerned.is_empty() => {
+                self.hand_fields_over();
                 StoredHead { fields, freshness, ..stale.head.clone() }
             }
             Err(reason) if !concerned.is_empty() => {
                 if reason.scope() == StorabilityScope::Key {
                     self.store.remove(stale);
                 }
+                self.hand_fields_over();
                 return self.pilot.land_as(stale);
             }
             // The 304 is about another response.
@@ -248,6 +254,7 @@ impl Fill {
     /// Passes the body on to all that wait, and stores it.
     async fn stream(mut self, head: FlightHead) {
         let length = head.length;
+        self.hand_fields_over();
         self.pilot.depart(head);
         let body = std::mem::take(&mut self.part.response.body);
         let Body::Stream(mut body) = body.filtered(Box::new(AsIs), &self.part.machine.engine)

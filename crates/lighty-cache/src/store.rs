@@ -54,6 +54,12 @@ pub struct StoreCounters {
     pub misses: AtomicU64,
     /// Flights under way.
     pub flights: AtomicU64,
+    /// Requests that wait for a flight.
+    pub waiting: AtomicU64,
+    /// Requests by the result that their server gives them.
+    pub results: [AtomicU64; 11],
+    /// Bytes of stored bodies that were served.
+    pub saved_bytes: AtomicU64,
     /// Bytes of the bodies that flights have brought so far.
     pub arriving_bytes: AtomicU64,
 }
@@ -186,6 +192,16 @@ impl ResponseStore {
 
     /// The stored response for a request, fresh or stale. Counts as a use.
     pub fn find(&self, key: &Key, request: &Fields) -> Option<Arc<Object>> {
+        self.find_noting(key, request, &mut false)
+    }
+
+    /// Like [`Self::find`]; sets `is_purged` if the response was found purged.
+    pub fn find_noting(
+        &self,
+        key: &Key,
+        request: &Fields,
+        is_purged: &mut bool,
+    ) -> Option<Arc<Object>> {
         let object = {
             let shard = unpoisoned(self.shard(key));
             let resource = shard.resources.get(key)?;
@@ -195,6 +211,7 @@ impl ResponseStore {
         if purged.hard {
             self.counters.purged.fetch_add(1, Ordering::Relaxed);
             self.remove(&object);
+            *is_purged = true;
             return None;
         }
         if purged.soft {

@@ -28,9 +28,11 @@ use lighty_cache::rules::{self, CacheRequest, FreshnessFlags, RequestUri, Reuse}
 use lighty_cache::store::{Joined, Pilot, ResponseStore};
 use lighty_config::{Config, Directive};
 use lighty_core::exchange::body::Body;
+use lighty_core::exchange::response::Maker;
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
-use lighty_core::pipeline::branch::branch;
+use lighty_core::pipeline::branch::{branch, destination};
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::fields::list_items;
@@ -41,7 +43,7 @@ use answer::{StoredBody, answer};
 use body::FlightBody;
 use fill::Fill;
 use handover::{Handover, Unshared, WaitingClient, relay_interim};
-use outcome::{CacheWord, conclude};
+use outcome::{CacheWord, FetchWait, conclude};
 use settings::CacheSettings;
 pub use stores::CacheStores;
 use stores::KnownStores;
@@ -67,6 +69,15 @@ struct StoreQuery {
     store: Arc<ResponseStore>,
     key: Key,
     phase: Phase,
+    /// The stored response was purged.
+    is_purged: bool,
+}
+
+impl StoreQuery {
+    /// The stored response for a request.
+    fn find(&mut self, ex: &Exchange) -> Option<Arc<Object>> {
+        self.store.find_noting(&self.key, &ex.request.fields, &mut self.is_purged)
+    }
 }
 
 impl Cache {
@@ -96,6 +107,10 @@ impl Cache {
         let own = settings.module::<CacheSettings>();
         let Some(store) = self.stores.of(own) else { return Step::Next };
         if !is_candidate(ex, own) {
+            if !has_met(ex) && destination(phase, ex).is_some() {
+                ex.ext_mut::<HasMet>().0 = true;
+                conclude(ex, own, &store, CacheWord::Bypass, None);
+            }
             return Step::Next;
         }
         let Some(key) = request_key::key(phase, own, ex) else { return Step::Next };
@@ -103,12 +118,12 @@ impl Cache {
             return Step::Next;
         }
         ex.ext_mut::<HasMet>().0 = true;
-        let query = StoreQuery { store, key, phase };
-        let found = query.store.find(&query.key, &ex.request.fields);
+        let mut query = StoreQuery { store, key, phase, is_purged: false };
+        let found = query.find(ex);
         if let Some(object) = &found
             && reuse(ex, own, object) == Reuse::Fresh
         {
-            hit(ex, own, object);
+            hit(ex, own, &query, object);
             return Step::Answered;
         }
         Step::Wait(Box::pin(attend(ex, settings, query, found)))
@@ -142,7 +157,7 @@ impl Module for Cache {
     fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
         let own = ex.settings.module::<CacheSettings>();
         let is_purge = own.purge.rule(&ex.request.path).is_some();
-        Acts::perhaps_if(is_purge || !own.store.is_empty() && is_candidate(ex, own))
+        Acts::perhaps_if(is_purge || !own.store.is_empty() && !has_met(ex))
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -170,8 +185,19 @@ impl Module for Cache {
         if !ex.request.method.is_some_and(Method::is_safe) {
             self.invalidate(ex);
         }
+        let settings = Rc::clone(&ex.settings);
+        conclude_head(ex, settings.module::<CacheSettings>());
         Step::Next
     }
+}
+
+/// Completes the head of a response under these settings: from the store or past it.
+fn conclude_head(ex: &mut Exchange, own: &CacheSettings) {
+    if own.store.is_empty() || ex.response.maker == Maker::Server && !has_met(ex) {
+        return;
+    }
+    outcome::conclude_past(ex, own);
+    outcome::hide_fields(ex, own);
 }
 
 /// Errors about stores that requests use and that `cache.stores` does not have.
@@ -194,7 +220,12 @@ fn is_candidate(ex: &Exchange, own: &CacheSettings) -> bool {
         && !request.upgrade
         && request.head_bytes <= own.head_bytes_max
         && !nominates(ex)
-        && !ex.ext::<HasMet>().is_some_and(|met| met.0)
+        && !has_met(ex)
+}
+
+/// True if the request fills a store, or has been to one.
+fn has_met(ex: &Exchange) -> bool {
+    ex.ext::<HasMet>().is_some_and(|met| met.0)
 }
 
 /// True if a backend learns of a user or of a client certificate.
@@ -239,16 +270,16 @@ fn reuse(ex: &Exchange, own: &CacheSettings, object: &Object) -> Reuse {
 }
 
 /// Answers from the store.
-fn hit(ex: &mut Exchange, own: &CacheSettings, object: &Object) {
-    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
-    conclude(ex, own, CacheWord::Hit, Some(object));
+fn hit(ex: &mut Exchange, own: &CacheSettings, query: &StoreQuery, object: &Object) {
+    answer(ex, &object.head, StoredBody::Whole(&object.content));
+    conclude(ex, own, &query.store, CacheWord::Hit, Some(object));
 }
 
 /// Answers a request that no fresh response is stored for.
 async fn attend(
     ex: &mut Exchange,
     settings: Rc<Settings>,
-    query: StoreQuery,
+    mut query: StoreQuery,
     mut found: Option<Arc<Object>>,
 ) -> Step<'static> {
     let own = settings.module::<CacheSettings>();
@@ -256,15 +287,19 @@ async fn attend(
         let stale = match found.take() {
             Some(object) => match reuse(ex, own, &object) {
                 Reuse::Fresh => {
-                    hit(ex, own, &object);
+                    hit(ex, own, &query, &object);
                     return Step::Answered;
                 }
                 Reuse::Stale { may_revalidate_in_background } => {
                     if may_revalidate_in_background {
                         refresh(ex, own, &query, &object);
                     }
-                    answer(ex, own, &object.head, StoredBody::Whole(&object.content));
-                    conclude(ex, own, CacheWord::Stale, Some(&object));
+                    answer(ex, &object.head, StoredBody::Whole(&object.content));
+                    let word = match may_revalidate_in_background {
+                        true => CacheWord::Updating,
+                        false => CacheWord::Stale,
+                    };
+                    conclude(ex, own, &query.store, word, Some(&object));
                     return Step::Answered;
                 }
                 Reuse::GatewayTimeout => return gateway_timeout(ex),
@@ -275,7 +310,9 @@ async fn attend(
             None => None,
         };
         if ex.request.method == Some(Method::Head) || is_partial(ex) {
-            conclude(ex, own, CacheWord::Pass, None);
+            let is_head = ex.request.method == Some(Method::Head);
+            let word = if is_head { CacheWord::Pass } else { CacheWord::Partial };
+            conclude(ex, own, &query.store, word, None);
             return Step::Next;
         }
         let now_ms = ex.machine.clock.mono_ms();
@@ -284,7 +321,7 @@ async fn attend(
         let mut waiting = None;
         let (passenger, handover) = match joined {
             Joined::Passes => {
-                conclude(ex, own, CacheWord::Pass, None);
+                conclude(ex, own, &query.store, CacheWord::Pass, None);
                 return Step::Next;
             }
             Joined::Full => {
@@ -300,6 +337,7 @@ async fn attend(
         };
         let word = match (&handover, &stale) {
             (None, _) => CacheWord::Coalesced,
+            (Some(_), None) if query.is_purged => CacheWord::Purged,
             (Some(_), None) => CacheWord::Miss,
             (Some(_), Some(_)) => CacheWord::Expired,
         };
@@ -307,10 +345,10 @@ async fn attend(
         drop(waiting);
         match waited {
             Waited::Done(step) => return step,
-            Waited::Again => found = query.store.find(&query.key, &ex.request.fields),
+            Waited::Again => found = query.find(ex),
         }
     }
-    conclude(ex, own, CacheWord::Pass, None);
+    conclude(ex, own, &query.store, CacheWord::Pass, None);
     Step::Next
 }
 
@@ -371,6 +409,8 @@ async fn wait(
     stale: Option<&Arc<Object>>,
     word: CacheWord,
 ) -> Waited {
+    let fetch_wait = FetchWait::begin(ex, &query.store);
+    let span = ex.begin_span(Span::CacheWait);
     let news = loop {
         let alarms = Rc::clone(&ex.machine.alarms);
         let head = Alarm::limit(&alarms, own.lock_ms, passenger.head());
@@ -391,6 +431,8 @@ async fn wait(
             return Waited::Again;
         }
     };
+    ex.begin_span(span);
+    fetch_wait.end(ex);
     if let Some(handover) = &handover {
         handover.add_timings(ex);
     }
@@ -401,27 +443,34 @@ async fn wait(
             if handover.is_none() && !is_shared || !object.fits(&ex.request.fields) {
                 return Waited::Again;
             }
-            answer(ex, own, &object.head, StoredBody::Whole(&object.content));
+            answer(ex, &object.head, StoredBody::Whole(&object.content));
             if let Some(handover) = &handover {
                 handover.add_fields(ex);
             }
-            conclude(ex, own, if is_same { CacheWord::Stale } else { word }, Some(&object));
+            let word = match &handover {
+                Some(handover) if handover.is_validated() => CacheWord::Revalidated,
+                _ if is_same => CacheWord::Stale,
+                _ => word,
+            };
+            conclude(ex, own, &query.store, word, Some(&object));
             Waited::Done(Step::Answered)
         }
-        Boarding::Streaming(head) => board(ex, own, passenger, &head, handover.as_ref(), word),
+        Boarding::Streaming(head) => {
+            board(ex, own, query, passenger, &head, handover.as_ref(), word)
+        }
         Boarding::Unshared => match handover.and_then(|handover| handover.take()) {
             Some(unshared) => {
-                take_over(ex, own, unshared);
+                take_over(ex, own, query, unshared, word);
                 Waited::Done(Step::Answered)
             }
             None => {
-                conclude(ex, own, CacheWord::Pass, None);
+                conclude(ex, own, &query.store, CacheWord::Pass, None);
                 Waited::Done(Step::Next)
             }
         },
         Boarding::Failed(status) => {
             match handover.and_then(|handover| handover.take()) {
-                Some(unshared) => take_over(ex, own, unshared),
+                Some(unshared) => take_over(ex, own, query, unshared, word),
                 None if status == 0 => return Waited::Again,
                 None => ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY)),
             }
@@ -435,6 +484,7 @@ async fn wait(
 fn board(
     ex: &mut Exchange,
     own: &CacheSettings,
+    query: &StoreQuery,
     passenger: Passenger,
     head: &FlightHead,
     handover: Option<&Handover>,
@@ -446,11 +496,11 @@ fn board(
         return Waited::Again;
     }
     let body = Body::Stream(Box::new(FlightBody { passenger, length: head.length }));
-    answer(ex, own, &head.head, StoredBody::Arriving(body, head.length));
+    answer(ex, &head.head, StoredBody::Arriving(body, head.length));
     if let Some(handover) = handover {
         handover.add_fields(ex);
     }
-    conclude(ex, own, word, None);
+    conclude(ex, own, &query.store, word, None);
     Waited::Done(Step::Answered)
 }
 
@@ -464,7 +514,13 @@ fn is_shared(ex: &Exchange, head: &StoredHead) -> bool {
 }
 
 /// The response is for this request alone.
-fn take_over(ex: &mut Exchange, own: &CacheSettings, unshared: Unshared) {
+fn take_over(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    unshared: Unshared,
+    word: CacheWord,
+) {
     let Unshared { mut part, reason } = unshared;
     let mut fields = std::mem::take(&mut part.response.fields);
     let before = std::mem::take(&mut ex.response.fields);
@@ -473,7 +529,7 @@ fn take_over(ex: &mut Exchange, own: &CacheSettings, unshared: Unshared) {
     ex.response.take_fields(&mut fields);
     ex.state.fault = part.state.fault;
     ex.state.handler = part.state.handler;
-    outcome::conclude_unshared(ex, own, reason);
+    outcome::conclude_unshared(ex, own, &query.store, word, reason);
 }
 
 fn gateway_timeout(ex: &mut Exchange) -> Step<'static> {

@@ -5,7 +5,7 @@ use lighty_http::{Fields, Known, Method, Status};
 
 use super::directives::{RequestLimits, ResponseDirectives};
 use super::lifetime::{
-    age_field_s, explicit_lifetime_s, heuristic_lifetime_s, initial_age_s,
+    accel_lifetime_s, age_field_s, explicit_lifetime_s, heuristic_lifetime_s, initial_age_s,
     is_heuristically_cacheable,
 };
 use super::validators::{has_strong_validator, has_validator};
@@ -54,6 +54,9 @@ pub enum Unstorable {
     /// `no-cache` without a validator.
     #[error("the response has no-cache and no validator")]
     NoValidator,
+    /// `X-Accel-Expires: 0`, or a time in the past.
+    #[error("X-Accel-Expires forbids storing")]
+    AccelExpires,
     /// Lifetime 0 in `cache.valid`.
     #[error("cache.valid forbids storing")]
     Forbidden,
@@ -93,6 +96,7 @@ impl Unstorable {
             | Self::SetCookie
             | Self::Varies
             | Self::NoValidator
+            | Self::AccelExpires
             | Self::Forbidden
             | Self::NoLifetime => StorabilityScope::Key,
         }
@@ -115,6 +119,7 @@ impl Unstorable {
             Self::SetCookie => "set-cookie",
             Self::Varies => "vary",
             Self::NoValidator => "no-cache",
+            Self::AccelExpires => "x-accel-expires",
             Self::Forbidden => "cache-valid",
             Self::ServerError => "error",
             Self::NoLifetime => "no-lifetime",
@@ -173,8 +178,9 @@ pub(super) fn judge(
         return Err(Unstorable::Interim);
     }
     let configured = policy.configured_lifetime_s(status);
-    let is_overridden = policy.overrides && configured.is_some();
-    let directives = if is_overridden {
+    let accel_s = accel_lifetime_s(response, times.received_s);
+    let is_overridden = policy.overrides && configured.is_some() && accel_s.is_none();
+    let directives = if is_overridden || accel_s.is_some() {
         ResponseDirectives::default()
     } else {
         ResponseDirectives::of(response, policy)
@@ -183,10 +189,11 @@ pub(super) fn judge(
     if request.is_authorized() && !directives.allow_authorized() {
         return Err(Unstorable::Authorized);
     }
-    let lifetime = if is_overridden {
-        configured_lifetime(request, configured)?
-    } else {
-        lifetime(request, status, response, &directives, policy, times)?
+    let lifetime = match accel_s {
+        Some(0) => return Err(Unstorable::AccelExpires),
+        Some(seconds) => Lifetime { seconds, flags: FreshnessFlags::default() },
+        None if is_overridden => configured_lifetime(request, configured)?,
+        None => lifetime(request, status, response, &directives, policy, times)?,
     };
     let no_stale = directives.forbid_stale();
     let limit = |declared: Option<u32>, default| {
@@ -202,7 +209,7 @@ pub(super) fn judge(
     let initial_age_s = initial_age_s(response, age_s, times);
     let lifetime_s = lifetime.seconds.min(policy.max_age_s);
     // An operator's time begins with the receipt, whatever the clock of the backend says.
-    let is_configured = flags.contains(FreshnessFlags::CONFIGURED);
+    let is_configured = flags.contains(FreshnessFlags::CONFIGURED) || accel_s.is_some();
     let begun_s = if is_configured { initial_age_s } else { 0 };
     Ok(Freshness {
         received_s: times.received_s,

@@ -10,8 +10,6 @@ use lighty_core::{Exchange, pipeline};
 use lighty_http::range::{self, ByteRange, Selection};
 use lighty_http::{Known, Method, Status};
 
-use super::settings::CacheSettings;
-
 /// The body that belongs to a head.
 pub(super) enum StoredBody<'a> {
     Whole(&'a Content),
@@ -20,12 +18,7 @@ pub(super) enum StoredBody<'a> {
 }
 
 /// Answers with a stored response.
-pub(super) fn answer(
-    ex: &mut Exchange,
-    settings: &CacheSettings,
-    head: &StoredHead,
-    body: StoredBody<'_>,
-) {
+pub(super) fn answer(ex: &mut Exchange, head: &StoredHead, body: StoredBody<'_>) {
     let now_s = ex.machine.clock.unix_s();
     let method = ex.request.method.unwrap_or(Method::Get);
     ex.response.answered = true;
@@ -48,11 +41,6 @@ pub(super) fn answer(
         }
     }
     ex.response.fields.set(Known::Age, head.freshness.age_s(now_s).to_string());
-    if settings.hides_tags {
-        for name in settings.tag_fields.iter() {
-            ex.response.fields.remove_named(name.as_bytes());
-        }
-    }
 }
 
 /// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of the

@@ -188,6 +188,14 @@ impl Fill {
         }
     }
 
+    /// The stored response is still valid, and the 304 has fields for the first client.
+    fn hand_validation_over(&self) {
+        self.hand_fields_over();
+        if let Some(handover) = &self.handover {
+            handover.set_validated();
+        }
+    }
+
     /// The stored response is still valid: stores it with new fields.
     fn renew(self, stale: &Arc<Object>, fetched: &Fetched) {
         let policy = &self.settings.policy;
@@ -201,14 +209,14 @@ impl Fill {
         let fresh = rules::refresh(&request, status, &fields, response, policy, fetched.times);
         let head = match fresh {
             Ok(freshness) if !concerned.is_empty() => {
-                self.hand_fields_over();
+                self.hand_validation_over();
                 StoredHead { fields, freshness, ..stale.head.clone() }
             }
             Err(reason) if !concerned.is_empty() => {
                 if reason.scope() == StorabilityScope::Key {
                     self.store.remove(stale);
                 }
-                self.hand_fields_over();
+                self.hand_validation_over();
                 return self.pilot.land_as(stale);
             }
             // The 304 is about another response.

@@ -20,6 +20,7 @@ pub(super) struct Handover(Rc<RefCell<Handed>>);
 struct Handed {
     unshared: Option<Unshared>,
     unstored: Fields,
+    is_validated: bool,
     timings: Option<(Stages, Option<UpstreamTrace>)>,
 }
 
@@ -38,6 +39,16 @@ impl Handover {
     /// Hands over the fields that only this client gets, of a response that others share.
     pub(super) fn give_fields(&self, unstored: Fields) {
         self.0.borrow_mut().unstored = unstored;
+    }
+
+    /// The backend has confirmed the stored response.
+    pub(super) fn set_validated(&self) {
+        self.0.borrow_mut().is_validated = true;
+    }
+
+    /// True if the backend has confirmed the stored response.
+    pub(super) fn is_validated(&self) -> bool {
+        self.0.borrow().is_validated
     }
 
     /// Hands over the timings of the fetch up to its head.

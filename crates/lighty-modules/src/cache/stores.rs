@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lighty_cache::store::{ResponseStore, StoreCounters};
+use lighty_cache::store::ResponseStore;
 use lighty_core::machine::status_board::Statistics;
 
+use super::outcome::CacheWord;
 use super::request_key::KEY_PLACES;
 use super::settings::CacheSettings;
 
@@ -38,36 +39,41 @@ impl CacheStores {
     }
 }
 
-/// Sums over all stores, and the extent of each.
+/// Figures of each store, under the name `cache.STORE.FIGURE`.
 impl Statistics for CacheStores {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
-        let (mut objects, mut bytes, mut flights, mut rules) = (0, 0, 0, 0);
         for (name, store) in self.all() {
             let (count, size) = store.extent();
-            figures.push((format!("cache.{name}.objects"), count.to_string()));
-            figures.push((format!("cache.{name}.bytes"), size.to_string()));
-            objects += count as u64;
-            bytes += size;
-            flights += store.counters().flights.load(Ordering::Relaxed);
-            rules += store.purge_rules() as u64;
+            let counters = store.counters();
+            let gauges = [
+                ("objects", count as u64),
+                ("bytes", size),
+                ("flights", counters.flights.load(Ordering::Relaxed)),
+                ("waiting", counters.waiting.load(Ordering::Relaxed)),
+                ("purge-rules", store.purge_rules() as u64),
+            ];
+            let named = |(figure, value): (&str, u64)| {
+                (format!("cache.{name}.{figure}"), value.to_string())
+            };
+            figures.extend(gauges.map(named));
         }
-        let sums =
-            [("objects", objects), ("bytes", bytes), ("flights", flights), ("purge-rules", rules)];
-        figures.extend(sums.map(|(name, value)| (format!("cache.{name}"), value.to_string())));
     }
 
     fn count(&self, counters: &mut Vec<(String, u64)>) {
-        let stores = self.all();
-        let sum = |of: fn(&StoreCounters) -> &AtomicU64| {
-            stores.iter().map(|(_, store)| of(store.counters()).load(Ordering::Relaxed)).sum()
-        };
-        counters.extend([
-            ("cache.stored".to_owned(), sum(|counters| &counters.stored)),
-            ("cache.evicted".to_owned(), sum(|counters| &counters.evicted)),
-            ("cache.purged".to_owned(), sum(|counters| &counters.purged)),
-            ("cache.hits".to_owned(), sum(|counters| &counters.hits)),
-            ("cache.misses".to_owned(), sum(|counters| &counters.misses)),
-        ]);
+        for (name, store) in self.all() {
+            let own = store.counters();
+            let words = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
+            let others = [
+                ("stored", &own.stored),
+                ("evicted", &own.evicted),
+                ("dropped", &own.purged),
+                ("fetches", &own.misses),
+                ("saved-bytes", &own.saved_bytes),
+            ];
+            counters.extend(words.chain(others).map(|(figure, value)| {
+                (format!("cache.{name}.{figure}"), value.load(Ordering::Relaxed))
+            }));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod flights;
+mod observing;
 mod purging;
 mod validation;
 
@@ -64,6 +65,9 @@ fn response_decides_whether_it_is_stored() {
         ("Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\n", true),
         ("Last-Modified: Mon, 01 Jan 2001 00:00:00 GMT\r\n", true),
         ("CDN-Cache-Control: max-age=600\r\nCache-Control: no-store\r\n", true),
+        ("X-Accel-Expires: 600\r\nCache-Control: no-store\r\n", true),
+        ("X-Accel-Expires: 0\r\nCache-Control: max-age=600\r\n", false),
+        ("Surrogate-Control: max-age=600\r\n", false),
         ("", false),
         ("Cache-Control: no-store\r\n", false),
         ("Cache-Control: private, max-age=600\r\n", false),
@@ -74,9 +78,14 @@ fn response_decides_whether_it_is_stored() {
     ] {
         let backend = counting(fields);
         let server = caching(&backend, "");
-        let _ = server.get("/a");
         let again = if is_stored { "answer 1" } else { "answer 2" };
-        assert_eq!(server.get("/a").text(), again, "{fields}");
+        for expected in ["answer 1", again] {
+            let page = server.get("/a");
+            assert_eq!(page.text(), expected, "{fields}");
+            for name in ["X-Accel-Expires", "Surrogate-Control"] {
+                assert_eq!(page.field(name), None, "{fields}");
+            }
+        }
     }
 }
 

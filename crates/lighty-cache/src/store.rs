@@ -17,7 +17,7 @@ use crate::flight::{Flight, FlightHead, Passenger};
 use crate::key::Key;
 use crate::object::{Object, StoredHead};
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
-use crate::rules::selecting_key;
+use crate::rules::{preferred_language_key, selecting_key};
 
 /// Parts of the index.
 const SHARDS: usize = 64;
@@ -388,7 +388,13 @@ impl Resource {
             return Some(Arc::clone(newest));
         }
         let selecting = selecting_key(&self.names, request);
-        self.variants.iter().rev().find(|object| *object.selecting == *selecting).cloned()
+        let newest = |is_it: &dyn Fn(&Object) -> bool| {
+            self.variants.iter().rev().find(|object| is_it(object)).cloned()
+        };
+        newest(&|object| *object.selecting == *selecting).or_else(|| {
+            let language = preferred_language_key(&self.names, request)?;
+            newest(&|object| object.head.language.as_deref() == Some(&*language))
+        })
     }
 
     fn is_empty(&self) -> bool {

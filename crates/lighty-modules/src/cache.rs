@@ -9,6 +9,7 @@
 
 mod answer;
 mod body;
+mod explain;
 mod fill;
 mod handover;
 mod outcome;
@@ -24,14 +25,16 @@ use std::sync::Arc;
 use lighty_cache::flight::{Boarding, FlightHead, Passenger};
 use lighty_cache::key::Key;
 use lighty_cache::object::{Object, StoredHead};
+use lighty_cache::purge::{PurgeKind, PurgeScope};
 use lighty_cache::rules::{self, CacheRequest, FreshnessFlags, RequestUri, Reuse};
 use lighty_cache::store::{Joined, Pilot, ResponseStore};
 use lighty_config::{Config, Directive};
 use lighty_core::exchange::body::Body;
+use lighty_core::exchange::cache_orders::CacheOrders;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
-use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
+use lighty_core::module::{Acts, Hooks, Module, PurgeRefusal, Step, Traits};
 use lighty_core::pipeline::branch::{branch, destination};
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
@@ -44,6 +47,7 @@ use body::FlightBody;
 use fill::Fill;
 use handover::{Handover, Unshared, WaitingClient, relay_interim};
 use outcome::{CacheWord, FetchWait, conclude};
+pub use purging::PurgeWord;
 use settings::CacheSettings;
 pub use stores::CacheStores;
 use stores::KnownStores;
@@ -99,6 +103,9 @@ impl Cache {
         for target in rules::invalidated_targets(uri, &response.fields) {
             store.invalidate(authority, &target);
         }
+        for group in rules::invalidated_groups(request.method, response.status, &response.fields) {
+            store.purge(PurgeScope::Tag(&purging::group_tag(ex, &group)), PurgeKind::Hard);
+        }
     }
 
     /// Takes the request on, if its response may come from a store.
@@ -106,6 +113,10 @@ impl Cache {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<CacheSettings>();
         let Some(store) = self.stores.of(own) else { return Step::Next };
+        if ex.state.rehearsal.is_some() {
+            explain::explain(ex, own, phase);
+            return Step::Next;
+        }
         if !is_candidate(ex, own) {
             if !has_met(ex) && destination(phase, ex).is_some() {
                 ex.ext_mut::<HasMet>().0 = true;
@@ -114,9 +125,6 @@ impl Cache {
             return Step::Next;
         }
         let Some(key) = request_key::key(phase, own, ex) else { return Step::Next };
-        if ex.rehearse_step(|| format!("cache: store \"{}\"", own.store)) {
-            return Step::Next;
-        }
         ex.ext_mut::<HasMet>().0 = true;
         let mut query = StoreQuery { store, key, phase, is_purged: false };
         let found = query.find(ex);
@@ -176,6 +184,10 @@ impl Module for Cache {
         }))
     }
 
+    fn purge(&self, authority: &[u8], order: &[u8]) -> Option<Result<String, PurgeRefusal>> {
+        Some(purging::carry_out(authority, order, &self.stores.all()))
+    }
+
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.serve(ex, Phase::Handle)
     }
@@ -214,13 +226,29 @@ pub fn unknown_stores(config: &Config<Settings>) -> Vec<String> {
 
 /// True for requests that a stored response may answer.
 fn is_candidate(ex: &Exchange, own: &CacheSettings) -> bool {
+    bypass_reason(ex, own).is_none() && !has_met(ex)
+}
+
+/// The reason for which the cache is not for a request.
+fn bypass_reason(ex: &Exchange, own: &CacheSettings) -> Option<&'static str> {
     let request = &ex.request;
-    request.method.is_some_and(Method::is_get_or_head)
-        && !ex.body.exists()
-        && !request.upgrade
-        && request.head_bytes <= own.head_bytes_max
-        && !nominates(ex)
-        && !has_met(ex)
+    if !request.method.is_some_and(Method::is_get_or_head) {
+        return Some("the method is neither GET nor HEAD");
+    }
+    if ex.body.exists() {
+        return Some("it has content");
+    }
+    if request.upgrade {
+        return Some("it asks for another protocol");
+    }
+    if request.head_bytes > own.head_bytes_max {
+        return Some("its head is larger than cache.max-request-head");
+    }
+    if nominates(ex) {
+        return Some("Connection names others of its fields");
+    }
+    let is_ordered = ex.ext::<CacheOrders>().is_some_and(|orders| orders.bypasses);
+    is_ordered.then_some("a script has ordered that")
 }
 
 /// True if the request fills a store, or has been to one.
@@ -373,13 +401,23 @@ fn begin(
         store: Arc::clone(&query.store),
         part,
         phase: query.phase,
-        settings: own.clone(),
+        settings: ordered_settings(ex, own),
+        tags: ex.ext::<CacheOrders>().map(|orders| orders.tags.clone()).unwrap_or_default(),
         stale,
         has_credentials: has_credentials(ex),
         handover,
     };
     tokio::task::spawn_local(fill.run());
     waiting
+}
+
+/// The settings for a fetch, with the lifetime that a script has given.
+fn ordered_settings(ex: &Exchange, own: &CacheSettings) -> CacheSettings {
+    let mut settings = own.clone();
+    if let Some(seconds) = ex.ext::<CacheOrders>().and_then(|orders| orders.ttl_s) {
+        Arc::make_mut(&mut settings.policy).ordered_s = Some(seconds);
+    }
+    settings
 }
 
 /// Fetches a response anew that is served stale meanwhile.

@@ -57,6 +57,9 @@ pub enum Unstorable {
     /// `X-Accel-Expires: 0`, or a time in the past.
     #[error("X-Accel-Expires forbids storing")]
     AccelExpires,
+    /// Lifetime 0 by a script.
+    #[error("a script forbids storing")]
+    Ordered,
     /// Lifetime 0 in `cache.valid`.
     #[error("cache.valid forbids storing")]
     Forbidden,
@@ -97,6 +100,7 @@ impl Unstorable {
             | Self::Varies
             | Self::NoValidator
             | Self::AccelExpires
+            | Self::Ordered
             | Self::Forbidden
             | Self::NoLifetime => StorabilityScope::Key,
         }
@@ -120,6 +124,7 @@ impl Unstorable {
             Self::Varies => "vary",
             Self::NoValidator => "no-cache",
             Self::AccelExpires => "x-accel-expires",
+            Self::Ordered => "script",
             Self::Forbidden => "cache-valid",
             Self::ServerError => "error",
             Self::NoLifetime => "no-lifetime",
@@ -178,7 +183,7 @@ pub(super) fn judge(
         return Err(Unstorable::Interim);
     }
     let configured = policy.configured_lifetime_s(status);
-    let accel_s = accel_lifetime_s(response, times.received_s);
+    let accel_s = policy.ordered_s.or_else(|| accel_lifetime_s(response, times.received_s));
     let is_overridden = policy.overrides && configured.is_some() && accel_s.is_none();
     let directives = if is_overridden || accel_s.is_some() {
         ResponseDirectives::default()
@@ -190,6 +195,7 @@ pub(super) fn judge(
         return Err(Unstorable::Authorized);
     }
     let lifetime = match accel_s {
+        Some(0) if policy.ordered_s.is_some() => return Err(Unstorable::Ordered),
         Some(0) => return Err(Unstorable::AccelExpires),
         Some(seconds) => Lifetime { seconds, flags: FreshnessFlags::default() },
         None if is_overridden => configured_lifetime(request, configured)?,

@@ -21,6 +21,7 @@ use lighty_core::pipeline::phase::Phase;
 use lighty_http::{Fields, Known, Status, date};
 
 use super::handover::{Handover, Unshared};
+use super::purging;
 use super::settings::{CacheSettings, Finish};
 
 /// Rest of a body that is fetched although no client waits for it.
@@ -34,6 +35,8 @@ pub(super) struct Fill {
     pub(super) part: Box<Exchange>,
     pub(super) phase: Phase,
     pub(super) settings: CacheSettings,
+    /// Further tags, separated by spaces.
+    pub(super) tags: Vec<u8>,
     /// The stored response that is validated, or served if the backend fails.
     pub(super) stale: Option<Arc<Object>>,
     /// The request has a cookie, or credentials.
@@ -228,14 +231,25 @@ impl Fill {
         self.pilot.renew(stale, head);
     }
 
+    /// The tags of the response: of its fields, and of a script.
+    fn tags(&self) -> Vec<Box<[u8]>> {
+        let (own, fields) = (&self.settings, &self.part.response.fields);
+        let mut tags = rules::tags(fields, &own.tag_fields, own.tags_max + 1);
+        for tag in self.tags.split(|byte| *byte == b' ').filter(|tag| !tag.is_empty()) {
+            if tags.len() <= own.tags_max && !tags.iter().any(|known| **known == *tag) {
+                tags.push(tag.into());
+            }
+        }
+        tags
+    }
+
     /// The head as it is stored.
     fn head(&self, fetched: &Fetched, freshness: Freshness) -> Result<FlightHead, Unstorable> {
         let response = &self.part.response;
         let Vary::Names(names) = rules::selecting_names(&response.fields) else {
             return Err(Unstorable::Varies);
         };
-        let tags =
-            rules::tags(&response.fields, &self.settings.tag_fields, self.settings.tags_max + 1);
+        let tags = self.tags();
         let media_type = response.fields.get(Known::ContentType);
         let is_deceptive = freshness.flags.contains(FreshnessFlags::CONFIGURED)
             && !rules::types_agree(&self.part.request.path, media_type);
@@ -253,9 +267,13 @@ impl Fill {
             fields.set(Known::Date, date::format(fetched.times.received_s));
         }
         let selecting = rules::selecting_key(&names, &fetched.fields).into();
-        let tags = tags.iter().map(|tag| self.store.tag(tag)).collect();
-        let names = names.into();
-        let head = StoredHead { status: response.status, fields, freshness, names, tags };
+        let language = rules::language_key(&names, &fetched.fields, &fields).map(Into::into);
+        let groups = rules::cache_groups(&response.fields);
+        let groups = groups.iter().map(|group| purging::group_tag(&self.part, group));
+        let tags = tags.into_iter().map(Vec::from).chain(groups);
+        let tags = tags.map(|tag| self.store.tag(&tag)).collect();
+        let (status, names) = (response.status, names.into());
+        let head = StoredHead { status, fields, freshness, names, language, tags };
         Ok(FlightHead { head, selecting, length })
     }
 

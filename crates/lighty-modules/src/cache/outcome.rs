@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use lighty_cache::object::Object;
 use lighty_cache::rules::{CacheStatus, ForwardReason, Unstorable};
 use lighty_cache::store::ResponseStore;
-use lighty_core::Exchange;
 use lighty_core::exchange::cache_trace::CacheTrace;
+use lighty_core::{Exchange, Level};
 use lighty_http::{Method, Status};
 
 use super::settings::CacheSettings;
@@ -104,6 +104,9 @@ pub(super) fn conclude(
     object: Option<&Object>,
 ) {
     let now_s = ex.machine.clock.unix_s();
+    if own.debug > 1 {
+        ex.log(Level::Notice, &format!("cache: {}", word.as_str()));
+    }
     let counters = store.counters();
     counters.results[word as usize].fetch_add(1, Ordering::Relaxed);
     let is_stored = word.is_from_store() || word == CacheWord::Revalidated;
@@ -142,6 +145,11 @@ pub(super) fn conclude_unshared(
     word: CacheWord,
     reason: Option<Unstorable>,
 ) {
+    if own.debug > 0 {
+        // Without a reason, there is no response: the fault is in the log.
+        let text = reason.map_or_else(|| "no response".to_owned(), |reason| reason.to_string());
+        ex.log(Level::Notice, &format!("cache: {}, not stored: {text}", word.as_str()));
+    }
     store.counters().results[word as usize].fetch_add(1, Ordering::Relaxed);
     ex.environment.set(b"CACHE_STATUS", word.as_str().as_bytes());
     ex.ext_mut::<CacheTrace>().result = word.as_str();

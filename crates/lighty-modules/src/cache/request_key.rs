@@ -6,6 +6,7 @@ use lighty_cache::key::{Key, KeyWriter};
 use lighty_cache::purge::KeyPlaces;
 use lighty_cache::rules::QueryRule;
 use lighty_core::Exchange;
+use lighty_core::exchange::cache_orders::CacheOrders;
 use lighty_core::pipeline::branch::destination;
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::Known;
@@ -49,6 +50,9 @@ pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Ke
     }
     if spec.user {
         key = key.part(&request.remote_user);
+    }
+    if let Some(part) = ex.ext::<CacheOrders>().and_then(|orders| orders.key.as_deref()) {
+        key = key.part(part);
     }
     Some(key.finish())
 }

@@ -38,6 +38,7 @@ pub(super) struct CacheSettings {
     pub(super) purge: Arc<PurgeRules>,
     pub(super) status_field: bool,
     pub(super) name: Arc<str>,
+    pub(super) debug: i64,
 }
 
 impl Default for CacheSettings {
@@ -59,6 +60,7 @@ impl Default for CacheSettings {
             purge: Arc::default(),
             status_field: false,
             name: "lighty".into(),
+            debug: 0,
         }
     }
 }
@@ -379,6 +381,13 @@ fn purges() -> Vec<Directive<Settings>> {
             .default("lighty")
             .doc("Name of this cache in Cache-Status.")
             .example("cache.name = \"edge-1\""),
+        row(Directive::int("cache.debug", 0..=2, |s, v| own(s).debug = v))
+            .default("0")
+            .doc(
+                "Writes to the error log: 1: fetched responses that are not stored, with the \
+                 reason; 2: the result of each request, too.",
+            )
+            .example("cache.debug = 1"),
     ]
 }
 

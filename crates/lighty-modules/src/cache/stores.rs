@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_cache::store::ResponseStore;
 use lighty_core::machine::status_board::Statistics;
+use lighty_core::module::PurgeRefusal;
 
 use super::outcome::CacheWord;
+use super::purging::{self, PurgeWord};
 use super::request_key::KEY_PLACES;
 use super::settings::CacheSettings;
 
@@ -26,6 +28,30 @@ impl CacheStores {
         all
     }
 
+    /// Names of the stores, sorted, and the figures of each by name.
+    pub fn figures(&self) -> Vec<(Arc<str>, Vec<(&'static str, u64)>)> {
+        let all = self.all().into_iter();
+        all.map(|(name, store)| {
+            let figures = gauges(&store).into_iter().chain(counters(&store)).collect();
+            (name, figures)
+        })
+        .collect()
+    }
+
+    /// Removes responses of all stores. Returns a description.
+    ///
+    /// # Errors
+    /// The value does not fit the scope.
+    pub fn purge(
+        &self,
+        scope: PurgeWord,
+        value: &str,
+        is_soft: bool,
+    ) -> Result<String, PurgeRefusal> {
+        let stores: Vec<_> = self.all().into_iter().map(|(_, store)| store).collect();
+        purging::purge_named(scope, value, is_soft, &stores)
+    }
+
     /// The store that settings choose, with their limits. `None` if they choose none.
     fn of(&self, settings: &CacheSettings) -> Option<Arc<ResponseStore>> {
         let spec = settings.stores.iter().find(|spec| spec.name == settings.store)?;
@@ -39,40 +65,48 @@ impl CacheStores {
     }
 }
 
+/// Figures of a store that rise and fall.
+fn gauges(store: &ResponseStore) -> [(&'static str, u64); 5] {
+    let (count, size) = store.extent();
+    let counters = store.counters();
+    [
+        ("objects", count as u64),
+        ("bytes", size),
+        ("flights", counters.flights.load(Ordering::Relaxed)),
+        ("waiting", counters.waiting.load(Ordering::Relaxed)),
+        ("purge-rules", store.purge_rules() as u64),
+    ]
+}
+
+/// Counters of a store.
+fn counters(store: &ResponseStore) -> impl Iterator<Item = (&'static str, u64)> {
+    let own = store.counters();
+    let words = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
+    let others = [
+        ("stored", &own.stored),
+        ("evicted", &own.evicted),
+        ("dropped", &own.purged),
+        ("fetches", &own.misses),
+        ("saved-bytes", &own.saved_bytes),
+    ];
+    words.chain(others).map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
+}
+
 /// Figures of each store, under the name `cache.STORE.FIGURE`.
 impl Statistics for CacheStores {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
         for (name, store) in self.all() {
-            let (count, size) = store.extent();
-            let counters = store.counters();
-            let gauges = [
-                ("objects", count as u64),
-                ("bytes", size),
-                ("flights", counters.flights.load(Ordering::Relaxed)),
-                ("waiting", counters.waiting.load(Ordering::Relaxed)),
-                ("purge-rules", store.purge_rules() as u64),
-            ];
             let named = |(figure, value): (&str, u64)| {
                 (format!("cache.{name}.{figure}"), value.to_string())
             };
-            figures.extend(gauges.map(named));
+            figures.extend(gauges(&store).map(named));
         }
     }
 
-    fn count(&self, counters: &mut Vec<(String, u64)>) {
+    fn count(&self, figures: &mut Vec<(String, u64)>) {
         for (name, store) in self.all() {
-            let own = store.counters();
-            let words = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
-            let others = [
-                ("stored", &own.stored),
-                ("evicted", &own.evicted),
-                ("dropped", &own.purged),
-                ("fetches", &own.misses),
-                ("saved-bytes", &own.saved_bytes),
-            ];
-            counters.extend(words.chain(others).map(|(figure, value)| {
-                (format!("cache.{name}.{figure}"), value.load(Ordering::Relaxed))
-            }));
+            let named = |(figure, value)| (format!("cache.{name}.{figure}"), value);
+            figures.extend(counters(&store).map(named));
         }
     }
 }

@@ -4,6 +4,7 @@ mod attacks;
 mod flights;
 mod observing;
 mod purging;
+mod scripts;
 mod validation;
 
 use std::sync::Arc;
@@ -122,6 +123,28 @@ fn varying_responses_are_kept_apart() {
     assert_eq!(backend.requests().len(), 3, "the oldest of three variants is gone");
     assert_eq!(ask("a"), "a");
     assert_eq!(backend.requests().len(), 4);
+}
+
+#[test]
+fn response_in_the_preferred_language_is_served_again() {
+    let backend = Backend::replying(|seen| {
+        let wanted = seen.field("Accept-Language").unwrap_or("en");
+        let language = if wanted.starts_with("de") { "de" } else { "en" };
+        let vary = "Cache-Control: max-age=600\r\nVary: Accept-Language\r\n";
+        answer("200 OK", &format!("{vary}Content-Language: {language}\r\n"), language)
+    });
+    let server = caching(&backend, "");
+    let ask = |accepted: &str| {
+        let page = server.get_with("/", &format!("Accept-Language: {accepted}\r\n"));
+        (page.text().to_owned(), backend.requests().len())
+    };
+    assert_eq!(ask("de, en;q=0.5"), ("de".to_owned(), 1));
+    // Equal, then equal in the first preference.
+    assert_eq!(ask("DE ,en; q=0.5"), ("de".to_owned(), 1));
+    assert_eq!(ask("de, fr;q=0.8"), ("de".to_owned(), 1));
+    assert_eq!(ask("fr, de;q=0.8"), ("en".to_owned(), 2));
+    assert_eq!(ask("de;q=0.8, en"), ("en".to_owned(), 2));
+    assert_eq!(ask("de, en"), ("de".to_owned(), 3), "no preference");
 }
 
 #[test]

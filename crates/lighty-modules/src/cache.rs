@@ -162,10 +162,12 @@ impl Module for Cache {
         }
     }
 
-    fn acts(&self, _phase: Phase, ex: &Exchange) -> Acts {
+    fn acts(&self, phase: Phase, ex: &Exchange) -> Acts {
         let own = ex.settings.module::<CacheSettings>();
-        let is_purge = own.purge.rule(&ex.request.path).is_some();
-        Acts::perhaps_if(is_purge || !own.store.is_empty() && !has_met(ex))
+        if phase == Phase::Remote && own.purge.rule(&ex.request.path).is_some() {
+            return Acts::Surely;
+        }
+        Acts::perhaps_if(!own.store.is_empty() && !has_met(ex))
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -303,6 +305,31 @@ fn hit(ex: &mut Exchange, own: &CacheSettings, query: &StoreQuery, object: &Obje
     conclude(ex, own, &query.store, CacheWord::Hit, Some(object));
 }
 
+/// Answers with a stored response, unless it is to be validated first.
+fn use_stored(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    object: &Arc<Object>,
+) -> Option<Step<'static>> {
+    match reuse(ex, own, object) {
+        Reuse::Fresh => hit(ex, own, query, object),
+        Reuse::Stale { may_revalidate_in_background } => {
+            let mut word = CacheWord::Stale;
+            if may_revalidate_in_background {
+                refresh(ex, own, query, object);
+                word = CacheWord::Updating;
+            }
+            answer(ex, &object.head, StoredBody::Whole(&object.content));
+            conclude(ex, own, &query.store, word, Some(object));
+        }
+        Reuse::GatewayTimeout => return Some(gateway_timeout(ex)),
+        Reuse::Never => return Some(Step::Next),
+        Reuse::Validate | Reuse::ValidateOnDemand => return None,
+    }
+    Some(Step::Answered)
+}
+
 /// Answers a request that no fresh response is stored for.
 async fn attend(
     ex: &mut Exchange,
@@ -312,31 +339,16 @@ async fn attend(
 ) -> Step<'static> {
     let own = settings.module::<CacheSettings>();
     for _ in 0..ROUNDS_MAX {
-        let stale = match found.take() {
-            Some(object) => match reuse(ex, own, &object) {
-                Reuse::Fresh => {
-                    hit(ex, own, &query, &object);
-                    return Step::Answered;
+        let stale = found.take();
+        match &stale {
+            Some(object) => {
+                if let Some(step) = use_stored(ex, own, &query, object) {
+                    return step;
                 }
-                Reuse::Stale { may_revalidate_in_background } => {
-                    if may_revalidate_in_background {
-                        refresh(ex, own, &query, &object);
-                    }
-                    answer(ex, &object.head, StoredBody::Whole(&object.content));
-                    let word = match may_revalidate_in_background {
-                        true => CacheWord::Updating,
-                        false => CacheWord::Stale,
-                    };
-                    conclude(ex, own, &query.store, word, Some(&object));
-                    return Step::Answered;
-                }
-                Reuse::GatewayTimeout => return gateway_timeout(ex),
-                Reuse::Never => return Step::Next,
-                Reuse::Validate | Reuse::ValidateOnDemand => Some(object),
-            },
+            }
             None if rules::is_only_if_cached(&request_facts(ex)) => return gateway_timeout(ex),
-            None => None,
-        };
+            None => {}
+        }
         if ex.request.method == Some(Method::Head) || is_partial(ex) {
             let is_head = ex.request.method == Some(Method::Head);
             let word = if is_head { CacheWord::Pass } else { CacheWord::Partial };
@@ -392,9 +404,9 @@ fn begin(
     let mut part = branch(ex);
     let waiting = handover.as_ref().and_then(|_| relay_interim(ex, &mut part));
     part.ext_mut::<HasMet>().0 = true;
-    if let Cow::Owned(target) = request_key::target(own, ex) {
-        part.request.target_raw.clone_from(&target);
-        part.request.target = target;
+    let (target, raw) = (request_key::target(own, ex), request_key::raw_target(own, ex));
+    if let (Cow::Owned(target), Cow::Owned(raw)) = (target, raw) {
+        (part.request.target, part.request.target_raw) = (target, raw);
     }
     let fill = Fill {
         pilot,
@@ -478,17 +490,20 @@ async fn wait(
         Boarding::Landed(object) => {
             let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
             let is_shared = is_same || is_shared(ex, &object.head);
-            if handover.is_none() && !is_shared || !object.fits(&ex.request.fields) {
+            let is_validated = handover.as_ref().is_some_and(Handover::is_validated);
+            // A stale response in the preferred language has other selecting fields.
+            let fits = is_same || is_validated || object.fits(&ex.request.fields);
+            if handover.is_none() && !is_shared || !fits {
                 return Waited::Again;
             }
             answer(ex, &object.head, StoredBody::Whole(&object.content));
             if let Some(handover) = &handover {
                 handover.add_fields(ex);
             }
-            let word = match &handover {
-                Some(handover) if handover.is_validated() => CacheWord::Revalidated,
-                _ if is_same => CacheWord::Stale,
-                _ => word,
+            let word = match is_validated {
+                true => CacheWord::Revalidated,
+                false if is_same => CacheWord::Stale,
+                false => word,
             };
             conclude(ex, own, &query.store, word, Some(&object));
             Waited::Done(Step::Answered)

@@ -63,6 +63,15 @@ pub enum Unstorable {
     /// Lifetime 0 in `cache.valid`.
     #[error("cache.valid forbids storing")]
     Forbidden,
+    /// The extension of the path has another type than the content, which may be a page of one user.
+    #[error("the content has another type than the extension of the path, and no lifetime")]
+    OtherType,
+    /// The body is larger than `max-object-size`.
+    #[error("the body is larger than max-object-size")]
+    TooLarge,
+    /// More tags than `cache.max-tags`.
+    #[error("the response has more tags than cache.max-tags")]
+    TooManyTags,
     /// A server error without a lifetime.
     #[error("the response is an error without a lifetime")]
     ServerError,
@@ -102,6 +111,9 @@ impl Unstorable {
             | Self::AccelExpires
             | Self::Ordered
             | Self::Forbidden
+            | Self::OtherType
+            | Self::TooLarge
+            | Self::TooManyTags
             | Self::NoLifetime => StorabilityScope::Key,
         }
     }
@@ -126,6 +138,9 @@ impl Unstorable {
             Self::AccelExpires => "x-accel-expires",
             Self::Ordered => "script",
             Self::Forbidden => "cache-valid",
+            Self::OtherType => "content-type",
+            Self::TooLarge => "too-large",
+            Self::TooManyTags => "tags",
             Self::ServerError => "error",
             Self::NoLifetime => "no-lifetime",
         }

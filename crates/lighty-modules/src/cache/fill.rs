@@ -253,12 +253,15 @@ impl Fill {
         let media_type = response.fields.get(Known::ContentType);
         let is_deceptive = freshness.flags.contains(FreshnessFlags::CONFIGURED)
             && !rules::types_agree(&self.part.request.path, media_type);
-        if tags.len() > self.settings.tags_max || is_deceptive {
-            return Err(Unstorable::Forbidden);
+        if tags.len() > self.settings.tags_max {
+            return Err(Unstorable::TooManyTags);
+        }
+        if is_deceptive {
+            return Err(Unstorable::OtherType);
         }
         let length = response.declared_length.or_else(|| response.body.known_length());
         if length.is_some_and(|length| length > self.store.object_bytes_max()) {
-            return Err(Unstorable::Forbidden);
+            return Err(Unstorable::TooLarge);
         }
         let mut fields =
             rules::stored_fields(response.status, &response.fields, &self.settings.policy);

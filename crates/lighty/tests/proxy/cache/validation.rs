@@ -170,3 +170,24 @@ fn fields_that_are_not_shared_reach_the_client_of_the_fetch() {
         assert_eq!(backend.requests().len(), number);
     }
 }
+
+#[test]
+fn stale_response_in_the_preferred_language_is_served_in_place_of_an_error() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let own = Arc::clone(&is_broken);
+    let backend = Backend::replying(move |_| match own.load(Ordering::Relaxed) {
+        true => answer("503 Service Unavailable", "", "broken"),
+        false => answer(
+            "200 OK",
+            "Cache-Control: max-age=0, stale-if-error=600\r\nVary: Accept-Language\r\n\
+             Content-Language: de\r\n",
+            "page",
+        ),
+    });
+    let server = caching(&backend, "");
+    assert_eq!(server.get_with("/", "Accept-Language: de\r\n").text(), "page");
+    is_broken.store(true, Ordering::Relaxed);
+    let page = server.get_with("/", "Accept-Language: de, fr;q=0.5\r\n");
+    assert_eq!((page.status, page.text()), (200, "page"));
+    assert_eq!(backend.requests().len(), 2);
+}

@@ -49,8 +49,8 @@ use handover::{Handover, Unshared, WaitingClient, relay_interim};
 use outcome::{CacheWord, FetchWait, conclude};
 pub use purging::PurgeWord;
 use settings::CacheSettings;
-pub use stores::CacheStores;
 use stores::KnownStores;
+pub use stores::{CacheStores, NamedFigures};
 
 /// Times that a request looks a response up again. Then it goes to the backend.
 const ROUNDS_MAX: u32 = 4;
@@ -449,6 +449,36 @@ enum Waited {
     Again,
 }
 
+/// Waits for the head of a flight.
+async fn await_head(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    passenger: &mut Passenger,
+    is_own: bool,
+) -> Result<Boarding, Waited> {
+    loop {
+        let alarms = Rc::clone(&ex.machine.alarms);
+        let head = Alarm::limit(&alarms, own.lock_ms, passenger.head());
+        let news = tokio::select! {
+            biased;
+            news = head => news,
+            fault = ex.client_gone() => {
+                ex.fail(fault);
+                return Err(Waited::Done(Step::Answered));
+            }
+        };
+        if let Some(news) = news {
+            return Ok(news);
+        }
+        // The backend is slow: one request after the other asks it too.
+        if !is_own && passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
+            query.store.forsake(&query.key, passenger);
+            return Err(Waited::Again);
+        }
+    }
+}
+
 /// Waits for the response that is being fetched.
 async fn wait(
     ex: &mut Exchange,
@@ -461,28 +491,13 @@ async fn wait(
 ) -> Waited {
     let fetch_wait = FetchWait::begin(ex, &query.store);
     let span = ex.begin_span(Span::CacheWait);
-    let news = loop {
-        let alarms = Rc::clone(&ex.machine.alarms);
-        let head = Alarm::limit(&alarms, own.lock_ms, passenger.head());
-        let news = tokio::select! {
-            biased;
-            news = head => news,
-            fault = ex.client_gone() => {
-                ex.fail(fault);
-                return Waited::Done(Step::Answered);
-            }
-        };
-        if let Some(news) = news {
-            break news;
-        }
-        // The backend is slow: one request after the other asks it too.
-        if handover.is_none() && passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
-            query.store.forsake(&query.key, &passenger);
-            return Waited::Again;
-        }
-    };
+    let awaited = await_head(ex, own, query, &mut passenger, handover.is_some()).await;
     ex.begin_span(span);
     fetch_wait.end(ex);
+    let news = match awaited {
+        Ok(news) => news,
+        Err(waited) => return waited,
+    };
     if let Some(handover) = &handover {
         handover.add_timings(ex);
     }

@@ -14,6 +14,9 @@ use super::purging::{self, PurgeWord};
 use super::request_key::KEY_PLACES;
 use super::settings::CacheSettings;
 
+/// A name, and figures by name.
+pub type NamedFigures = (Arc<str>, Vec<(&'static str, u64)>);
+
 /// All stores. Clones share them.
 #[derive(Clone, Default)]
 pub struct CacheStores(Arc<Mutex<HashMap<Arc<str>, Arc<ResponseStore>>>>);
@@ -29,7 +32,7 @@ impl CacheStores {
     }
 
     /// Names of the stores, sorted, and the figures of each by name.
-    pub fn figures(&self) -> Vec<(Arc<str>, Vec<(&'static str, u64)>)> {
+    pub fn figures(&self) -> Vec<NamedFigures> {
         let all = self.all().into_iter();
         all.map(|(name, store)| {
             let figures = gauges(&store).into_iter().chain(counters(&store)).collect();

@@ -37,6 +37,21 @@ fn post(server: &Server, target: &str) -> Response {
     client.response()
 }
 
+fn assert_counted(server: &Server) {
+    let metrics = server.get("/metrics").text().to_owned();
+    for line in [
+        "lighty_cache_requests_total{store=\"pages\",result=\"hit\"} 1\n",
+        "lighty_cache_requests_total{store=\"pages\",result=\"miss\"} 6\n",
+        "lighty_cache_requests_total{store=\"pages\",result=\"purged\"} 1\n",
+        "lighty_cache_saved_bytes_total{store=\"pages\"} 16\n",
+        "lighty_cache_objects{store=\"pages\"} 5\n",
+        "lighty_cache_purge_rules{store=\"pages\"} 1\n",
+        "lighty_cache_waiting_requests{store=\"pages\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
+}
+
 #[test]
 fn every_result_has_its_word() {
     let is_broken = Arc::new(AtomicBool::new(false));
@@ -99,18 +114,7 @@ fn every_result_has_its_word() {
     // The clock may tick between a fetch and its use.
     let log: Vec<String> = log.iter().map(|line| line.replace(" 1 -", " 0 -")).collect();
     assert_eq!(log, expected);
-    let metrics = server.get("/metrics").text().to_owned();
-    for line in [
-        "lighty_cache_requests_total{store=\"pages\",result=\"hit\"} 1\n",
-        "lighty_cache_requests_total{store=\"pages\",result=\"miss\"} 6\n",
-        "lighty_cache_requests_total{store=\"pages\",result=\"purged\"} 1\n",
-        "lighty_cache_saved_bytes_total{store=\"pages\"} 16\n",
-        "lighty_cache_objects{store=\"pages\"} 5\n",
-        "lighty_cache_purge_rules{store=\"pages\"} 1\n",
-        "lighty_cache_waiting_requests{store=\"pages\"} 0\n",
-    ] {
-        assert!(metrics.contains(line), "{line}{metrics}");
-    }
+    assert_counted(&server);
     assert!(server.get("/status").text().contains("<h2>Cache</h2>"));
 }
 

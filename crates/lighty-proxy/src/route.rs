@@ -221,7 +221,7 @@ impl Module for ProxyCore {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        proxy_status::add(ex, self.name());
+        proxy_status::add(ex);
         Step::Next
     }
 

@@ -3,10 +3,10 @@
 //! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
 //! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
 //! responses. `connections` lists and ends connections, `bad_messages` lists malformed messages,
-//! `reports` makes whole documents, `limits` and `bans` concern clients, `cache` stored responses, `diagnosis` changes the
-//! error log for a time, `backends` the use of backends, and `kept` keeps such orders on the disk.
-//! `drain_self` ends readiness, `maintenance` closes routes. `socket_path` is the place of the
-//! socket, `client` is the other end.
+//! `reports` makes whole documents, `limits` and `bans` concern clients, `cache` stored responses,
+//! `diagnosis` changes the error log for a time, `backends` the use of backends, and `kept` keeps
+//! such orders on the disk. `drain_self` ends readiness, `maintenance` closes routes. `socket_path`
+//! is the place of the socket, `client` is the other end.
 
 mod backends;
 mod bad_messages;

@@ -59,9 +59,9 @@ pub(super) fn explicit_lifetime_s(
     Some(clamp_s(expires_s.saturating_sub(response_date_s(response, received_s))))
 }
 
-/// The lifetime in `X-Accel-Expires`, from the receipt on: seconds, or `@` and the second since 1970
-/// at which it ends. As in nginx, it counts in place of `Cache-Control` and `Expires`, and 0 forbids
-/// storing. A malformed one counts as absent.
+/// The lifetime in `X-Accel-Expires`, from the receipt on: seconds, or `@` and the second since
+/// 1970 at which it ends. As in nginx, it counts in place of `Cache-Control` and `Expires`, and 0
+/// forbids storing. A malformed one counts as absent.
 pub(super) fn accel_lifetime_s(response: &Fields, received_s: i64) -> Option<u32> {
     let value = trim(response.get_named(b"X-Accel-Expires")?);
     match value.strip_prefix(b"@") {

@@ -63,7 +63,7 @@ pub enum Unstorable {
     /// Lifetime 0 in `cache.valid`.
     #[error("cache.valid forbids storing")]
     Forbidden,
-    /// The extension of the path has another type than the content, which may be a page of one user.
+    /// The extension of the path has another type than the content, which may be a user's page.
     #[error("the content has another type than the extension of the path, and no lifetime")]
     OtherType,
     /// The body is larger than `max-object-size`.

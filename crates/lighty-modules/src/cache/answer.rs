@@ -43,8 +43,8 @@ pub(super) fn answer(ex: &mut Exchange, head: &StoredHead, body: StoredBody<'_>)
     ex.response.fields.set(Known::Age, head.freshness.age_s(now_s).to_string());
 }
 
-/// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of the
-/// 200. The fields are removed behind them.
+/// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of
+/// the 200. The fields are removed behind them.
 fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) {
     // Filters take it for a 304 of this server, which it is.
     ex.response.maker = Maker::Server;

@@ -169,8 +169,8 @@ pub(super) fn conclude_unshared(
 /// Adds Cache-Status to a response that came past the store.
 pub(super) fn conclude_past(ex: &mut Exchange, own: &CacheSettings) {
     let Some(trace) = ex.ext::<CacheTrace>().filter(|_| own.status_field) else { return };
-    let mut words = CacheWord::ALL.into_iter().filter(|word| word.goes_past());
-    let Some(word) = words.find(|word| word.as_str() == trace.result) else { return };
+    let mut past = CacheWord::ALL.into_iter().filter(|word| word.goes_past());
+    let Some(word) = past.find(|word| word.as_str() == trace.result) else { return };
     let status = CacheStatus {
         name: &own.name,
         forwarded: Some(word.reason(ex.request.method)),

@@ -84,7 +84,7 @@ fn gauges(store: &ResponseStore) -> [(&'static str, u64); 5] {
 /// Counters of a store.
 fn counters(store: &ResponseStore) -> impl Iterator<Item = (&'static str, u64)> {
     let own = store.counters();
-    let words = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
+    let results = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
     let others = [
         ("stored", &own.stored),
         ("evicted", &own.evicted),
@@ -92,7 +92,7 @@ fn counters(store: &ResponseStore) -> impl Iterator<Item = (&'static str, u64)> 
         ("fetches", &own.misses),
         ("saved-bytes", &own.saved_bytes),
     ];
-    words.chain(others).map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
+    results.chain(others).map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
 }
 
 /// Figures of each store, under the name `cache.STORE.FIGURE`.

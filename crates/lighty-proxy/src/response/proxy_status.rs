@@ -7,10 +7,10 @@ use lighty_core::{Blame, Exchange, Fault};
 /// Name of the field.
 const PROXY_STATUS: &[u8] = b"Proxy-Status";
 
-/// Adds the error type of a fault, or the status of a backend's server error, to a response that
-/// this module has made. Backends in front of others may have added members of their own.
-pub(crate) fn add(ex: &mut Exchange, module: &str) {
-    let is_own = ex.ext::<UpstreamTrace>().is_some() || ex.state.handler == module;
+/// Adds the error type of a fault, or the status of a backend's server error, to the response to a
+/// proxied request. Backends in front of others may have added members of their own.
+pub(crate) fn add(ex: &mut Exchange) {
+    let is_own = ex.ext::<UpstreamTrace>().is_some();
     let status = ex.response.status.code();
     let member = match ex.state.fault {
         _ if !is_own => return,

@@ -392,15 +392,19 @@ impl ScriptRequest for Trial {
                 ScriptValue::Bytes(Cow::Borrowed(&self.response_body))
             }
             (_, Group::ResponseBody, _) => ScriptValue::Int(self.response_body.len() as i64),
+            (_, Group::Cache, _) => ScriptValue::Nil,
             (_, Group::RequestItem, b"http_status") => ScriptValue::Int(self.status.into()),
             _ => ScriptValue::Int(0),
         })
     }
 
     fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
+        let text = value.map_or("nil".to_owned(), |value| value.escape_ascii().to_string());
+        if group == Group::Cache {
+            let _ = writeln!(self.out, "cache[{}] = {text}", name.escape_ascii());
+        }
         let Some(at) = index(group) else { return Ok(()) };
         let word = ["req_header", "req_attr", "req_env", "resp_header"][at];
-        let text = value.map_or("nil".to_owned(), |value| value.escape_ascii().to_string());
         let _ = writeln!(self.out, "{word}[{}] = {text}", name.escape_ascii());
         match value {
             Some(value) => self.groups[at].insert(key(group, name), value.to_vec()),

@@ -52,7 +52,14 @@ fn head(store: &ResponseStore) -> StoredHead {
         flags: FreshnessFlags::default(),
     };
     let tags = ["all", "articles"].map(|tag| store.tag(tag.as_bytes())).into();
-    StoredHead { status: Status::OK, fields, freshness, names: Box::default(), tags }
+    StoredHead {
+        status: Status::OK,
+        fields,
+        freshness,
+        names: Box::default(),
+        tags,
+        language: None,
+    }
 }
 
 fn put(store: &Arc<ResponseStore>, number: u64, head: &StoredHead, body: &Bytes) {
@@ -124,7 +131,7 @@ fn main() {
     let disk = store.disk().expect("a disk");
     println!("index of {} complete after {:.2?}", disk.count(), begin.elapsed());
     let begin = Instant::now();
-    store.purge(PurgeScope::Tag(b"articles"), PurgeKind::Hard, 0);
+    store.purge(PurgeScope::Tag(b"articles"), PurgeKind::Hard);
     let purged = begin.elapsed();
     let place = store.locate(&key(0), &Fields::default()).expect("in the index");
     assert!(store.load(&key(0), &Fields::default(), &place).is_none(), "purged");

@@ -292,7 +292,7 @@ impl Disk {
     }
 
     /// True if large bodies can be written now.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.state() == DiskState::Ready
     }
 

@@ -169,6 +169,8 @@ pub struct StoredHead {
     pub freshness: Freshness,
     /// Names of the request fields that its Vary names.
     pub names: Box<[Box<[u8]>]>,
+    /// The [key](crate::rules::language_key) for requests that prefer its language to all others.
+    pub language: Option<Box<[u8]>>,
     /// Hashes of its tags.
     pub tags: Box<[u64]>,
 }
@@ -190,6 +192,7 @@ impl StoredHead {
             fields: Fields::default(),
             freshness,
             names: Box::default(),
+            language: None,
             tags: Box::default(),
         }
     }
@@ -280,8 +283,9 @@ impl Object {
     /// Bytes of memory that it takes, about.
     pub fn bytes(&self) -> u64 {
         let fields = self.head.fields.as_bytes().len() + 24 * self.head.fields.len();
-        let around =
-            self.key.as_bytes().len() + self.selecting.len() + fields + 8 * self.head.tags.len();
+        let language = self.head.language.as_ref().map_or(0, |language| language.len());
+        let selecting = self.selecting.len() + language;
+        let around = self.key.as_bytes().len() + selecting + fields + 8 * self.head.tags.len();
         self.content.memory_bytes() + around as u64 + OVERHEAD_BYTES
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 use lighty_http::Fields;
+use lighty_io::clock;
 
 use crate::disk::{Disk, DiskPlace, LargeWriter, SEGMENT_OBJECT_BYTES_MAX};
 use crate::eviction::Queues;
@@ -20,7 +21,7 @@ use crate::flight::{Flight, FlightHead, Passenger};
 use crate::key::Key;
 use crate::object::{Content, Object, StoredHead};
 use crate::purge::{KeyPlaces, PurgeEntry, PurgeKind, PurgeScope, Purges};
-use crate::rules::selecting_key;
+use crate::rules::{preferred_language_key, selecting_key};
 use crate::spill::Spill;
 
 /// Parts of the index.
@@ -70,6 +71,12 @@ pub struct StoreCounters {
     pub misses: AtomicU64,
     /// Flights under way.
     pub flights: AtomicU64,
+    /// Requests that wait for a flight.
+    pub waiting: AtomicU64,
+    /// Requests by the result that their server gives them.
+    pub results: [AtomicU64; 11],
+    /// Bytes of stored bodies that were served.
+    pub saved_bytes: AtomicU64,
     /// Bytes of the bodies that flights have brought so far.
     pub arriving_bytes: AtomicU64,
 }
@@ -228,6 +235,16 @@ impl ResponseStore {
 
     /// The stored response for a request, fresh or stale. Counts as a use.
     pub fn find(&self, key: &Key, request: &Fields) -> Option<Arc<Object>> {
+        self.find_noting(key, request, &mut false)
+    }
+
+    /// Like [`Self::find`]; sets `is_purged` if the response was found purged.
+    pub fn find_noting(
+        &self,
+        key: &Key,
+        request: &Fields,
+        is_purged: &mut bool,
+    ) -> Option<Arc<Object>> {
         let object = {
             let shard = unpoisoned(self.shard(key));
             let resource = shard.resources.get(key)?;
@@ -237,6 +254,7 @@ impl ResponseStore {
         if purged.hard {
             self.counters.purged.fetch_add(1, Ordering::Relaxed);
             self.remove(&object);
+            *is_purged = true;
             return None;
         }
         if purged.soft {
@@ -435,8 +453,9 @@ impl ResponseStore {
         !resource.is_some_and(|one| one.flights.iter().any(|known| passenger.is_on(&known.flight)))
     }
 
-    /// Adds a purge rule, at a time in milliseconds since 1970.
-    pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind, now_ms: u64) -> u64 {
+    /// Adds a purge rule. Returns its moment.
+    pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind) -> u64 {
+        let now_ms = clock::steady_unix_s().saturating_mul(1_000);
         let entry = self.purges.add(scope, kind, now_ms);
         if let Some(disk) = &self.disk {
             let mut rule = Vec::new();
@@ -465,12 +484,12 @@ impl ResponseStore {
     }
 
     /// Removes the responses of a URL with all variants, if there are any: for requests that change
-    /// it, which may be many. `now_ms` is the time in milliseconds since 1970.
-    pub fn invalidate(&self, host: &[u8], target: &[u8], now_ms: u64) {
+    /// it, which may be many.
+    pub fn invalidate(&self, host: &[u8], target: &[u8]) {
         let url = self.purges.url_of(host, target);
         let is_in_memory = unpoisoned(&self.held).urls.contains_key(&url);
         if is_in_memory || self.disk.as_ref().is_some_and(|disk| disk.may_have_url(url)) {
-            self.purge(PurgeScope::Url(host, target), PurgeKind::Hard, now_ms);
+            self.purge(PurgeScope::Url(host, target), PurgeKind::Hard);
         }
     }
 
@@ -593,7 +612,13 @@ impl Resource {
             return Some(Arc::clone(newest));
         }
         let selecting = selecting_key(&self.names, request);
-        self.variants.iter().rev().find(|object| *object.selecting == *selecting).cloned()
+        let newest = |is_it: &dyn Fn(&Object) -> bool| {
+            self.variants.iter().rev().find(|object| is_it(object)).cloned()
+        };
+        newest(&|object| *object.selecting == *selecting).or_else(|| {
+            let language = preferred_language_key(&self.names, request)?;
+            newest(&|object| object.head.language.as_deref() == Some(&*language))
+        })
     }
 
     fn is_empty(&self) -> bool {

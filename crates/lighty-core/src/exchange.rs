@@ -1,6 +1,8 @@
 //! A request and its response on their way through the phases.
 
 pub mod body;
+pub mod cache_orders;
+pub mod cache_trace;
 pub mod client;
 pub mod environment;
 pub mod extensions;

@@ -74,6 +74,11 @@ pub struct Needs {
     pub targets: bool,
 }
 
+/// A malformed order to remove stored responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PurgeRefusal(pub &'static str);
+
 /// A feature: its directives, and hooks in the phases listed by [`Module::traits`].
 ///
 /// [`crate::pipeline::phase::ORDER`] has the phases in order. Hooks of all phases except `done` may
@@ -114,6 +119,16 @@ pub trait Module {
     ///   and no filter has been applied yet.
     fn acts(&self, _phase: Phase, _ex: &Exchange) -> Acts {
         Acts::Perhaps
+    }
+
+    /// Carries out an order to remove stored responses, in the form of a query as in
+    /// `tag=news&soft`, for a host unless the order names one. Returns a description. `None`: the
+    /// module stores no responses.
+    ///
+    /// # Errors
+    /// The order is malformed.
+    fn purge(&self, _authority: &[u8], _order: &[u8]) -> Option<Result<String, PurgeRefusal>> {
+        None
     }
 
     /// Called with the URL as received, before decoding.

@@ -4,7 +4,7 @@
 macro_rules! methods {
     ($($variant:ident = $name:literal,)*) => {
         /// A method known to the server: RFC 9110 section 9, WebDAV (RFC 4918, 3253, 3648, 3744,
-        /// 4437, 4791, 5323, 5842) and QUERY.
+        /// 4437, 4791, 5323, 5842), QUERY, and M-SEARCH of UPnP.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each variant is documented by its name")]
@@ -57,6 +57,7 @@ methods! {
     Rebind = "REBIND",
     Link = "LINK",
     Unlink = "UNLINK",
+    Msearch = "M-SEARCH",
 }
 
 impl Method {

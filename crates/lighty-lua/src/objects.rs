@@ -136,7 +136,11 @@ impl<R: Requests> Current<R> {
         // Other groups hold a fixed number of numbers.
         let holds_texts = matches!(
             group,
-            Group::RequestHeader | Group::ResponseHeader | Group::Environment | Group::Attribute
+            Group::RequestHeader
+                | Group::ResponseHeader
+                | Group::Environment
+                | Group::Attribute
+                | Group::Cache
         );
         let before = match request.get(group, name) {
             Ok(ScriptValue::Bytes(bytes)) if holds_texts => bytes.len() + each,
@@ -215,6 +219,7 @@ const GROUPS: &[(&str, Group, bool)] = &[
     ("resp_body", Group::ResponseBody, false),
     ("plugin_stats", Group::PluginStats, true),
     ("stats", Group::ServerStats, false),
+    ("cache", Group::Cache, false),
 ];
 
 /// The index of the response's fields in [`GROUPS`].

@@ -307,6 +307,33 @@ local server = sealed {
   end,
 }
 
+-- Orders to the cache of responses. Lists of tags become one text.
+do
+  local set_cache, get_cache = prim.set.cache, prim.get.cache
+  local purges = { url = true, prefix = true, tag = true, host = true }
+  local function purge(orders)
+    if type(orders) ~= "table" then error("lighty.cache.purge takes a table", 2) end
+    local query = {}
+    for name, value in next, orders do
+      if purges[name] then
+        query[#query + 1] = name .. "=" .. c.urlenc(tostring(value))
+      elseif value then
+        query[#query + 1] = tostring(name)
+      end
+    end
+    set_cache(nil, "purge", concat(query, "&"))
+    return true
+  end
+  prim.cache = sealed(function(self, key)
+    if key == "purge" then return purge end
+    return get_cache(self, key)
+  end, function(self, key, value)
+    if key == "tags" and type(value) == "table" then value = concat(value, " ") end
+    if key == "bypass" then value = value and "1" or nil end
+    set_cache(self, key, value)
+  end)
+end
+
 local shared_lighty = {
   r = r,
   c = c,
@@ -315,6 +342,7 @@ local shared_lighty = {
   env = r.req_attr,
   req_env = r.req_env,
   status = plugin_stats,
+  cache = prim.cache,
   stat = stat,
   RESTART_REQUEST = 99,
   log = log,

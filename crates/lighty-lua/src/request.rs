@@ -23,6 +23,8 @@ pub enum Group {
     PluginStats,
     /// `lighty.server.stats`.
     ServerStats,
+    /// `lighty.cache`: `key`, `ttl`, `bypass`, `tags`, and `purge`, which only takes orders.
+    Cache,
 }
 
 /// A named value.
@@ -93,6 +95,9 @@ pub enum AccessError {
     /// The client's address is not an IP address.
     #[error("r.req_attr['request.remote-addr'] is not an address")]
     NotAnAddress,
+    /// `lighty.cache` has no such name, or the value is none for it.
+    #[error("lighty.cache['{0}']: {1}")]
+    Cache(Box<str>, &'static str),
     /// The name or value of a response field would end its line.
     #[error("a response field holds a line break")]
     LineBreak,

@@ -134,6 +134,7 @@ impl AccessLog {
             elapsed_us,
             stages: &ex.stages,
             upstream: ex.ext(),
+            cache: ex.ext(),
             trace: ex.ext(),
             id: ex.id(),
             begin: Moment { local: local(&self.begin, begin_s), micros: begin_us },

@@ -17,6 +17,7 @@
 mod accounts;
 mod attributes;
 mod body;
+mod cache;
 mod calls;
 mod dictionaries;
 mod drive;

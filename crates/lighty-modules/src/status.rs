@@ -9,6 +9,7 @@ mod exposition;
 mod facts;
 mod hosts;
 mod page;
+mod stores;
 mod text;
 mod units;
 

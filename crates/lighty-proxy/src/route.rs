@@ -18,6 +18,7 @@ use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot,
 use lighty_http::{Known, Method};
 
 use crate::request::script::split;
+use crate::response::proxy_status;
 use crate::route::rules::{Route, Routes, Takes};
 use crate::route::settings::ProxySettings;
 use crate::serve::local::Local;
@@ -164,12 +165,22 @@ impl Module for ProxyCore {
     }
 
     fn traits(&self) -> Traits {
-        Hooks { remote: true, handle: true, ..Hooks::default() }.into()
+        Traits {
+            hooks: Hooks { remote: true, handle: true, response_head: true, ..Hooks::default() },
+            head_never_waits: true,
+            ..Traits::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let routes = ProxySettings::routes(settings);
-        Hooks { remote: routes.take_unseen(), handle: !routes.is_empty(), ..Hooks::default() }
+        let adds_status = settings.module::<ProxySettings>().parts.adds_status();
+        Hooks {
+            remote: routes.take_unseen(),
+            handle: !routes.is_empty(),
+            response_head: adds_status && !routes.is_empty(),
+            ..Hooks::default()
+        }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -207,6 +218,11 @@ impl Module for ProxyCore {
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.go(ex, When::Found)
+    }
+
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        proxy_status::add(ex);
+        Step::Next
     }
 
     fn destination(&self, phase: Phase, ex: &Exchange) -> Option<Arc<str>> {

@@ -3,14 +3,15 @@
 //! The main thread serves it, so it answers while a worker hangs, and names that worker. `message`
 //! reads requests and writes responses, `route` is the table of paths, `views` has the bodies of
 //! responses. `connections` lists and ends connections, `bad_messages` lists malformed messages,
-//! `reports` makes whole documents, `limits` and `bans` concern clients, `diagnosis` changes the
-//! error log for a time, `backends` the use of backends, and `kept` keeps such orders on the disk.
-//! `drain_self` ends readiness, `maintenance` closes routes. `socket_path` is the place of the
-//! socket, `client` is the other end.
+//! `reports` makes whole documents, `limits` and `bans` concern clients, `cache` stored responses,
+//! `diagnosis` changes the error log for a time, `backends` the use of backends, and `kept` keeps
+//! such orders on the disk. `drain_self` ends readiness, `maintenance` closes routes. `socket_path`
+//! is the place of the socket, `client` is the other end.
 
 mod backends;
 mod bad_messages;
 mod bans;
+mod cache;
 pub mod client;
 mod connections;
 mod diagnosis;
@@ -181,6 +182,7 @@ async fn begin(
         Verb::Change(Change::ClearLimits) => made(limits::clear(server, &request)?),
         Verb::Change(Change::Ban) => made(bans::ban(server, &request).await?),
         Verb::Change(Change::Unban) => made(bans::unban(server, &request)?),
+        Verb::Change(Change::PurgeCache) => made(cache::purge(server, &request)?),
         Verb::Change(Change::Forget) => made(backends::forget(server, &request).await?),
         Verb::Change(Change::Backend(change)) => {
             let changed = backends::change(server, change, &request.body).await?;
@@ -219,6 +221,7 @@ async fn answer(
         Query::Errors => message::response(Status::OK, &bad_messages::list(server).await),
         Query::Limits => message::response(Status::OK, &limits::list(server, request)?),
         Query::Bans => message::response(Status::OK, &bans::list(server)),
+        Query::Cache => message::response(Status::OK, &cache::list(server)),
         Query::Metrics => {
             message::text(&reports::status_document(server, StatusDocument::Metrics).await?)
         }

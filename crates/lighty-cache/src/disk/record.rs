@@ -226,6 +226,7 @@ impl Record {
         writer.u8(freshness.flags.bits());
         writer.string(self.key.as_bytes());
         writer.string(&self.selecting);
+        writer.string(head.language.as_deref().unwrap_or_default());
         writer.count(head.names.len());
         head.names.iter().for_each(|name| writer.string(name));
         writer.count(head.tags.len());
@@ -268,6 +269,7 @@ impl Record {
         };
         let key = Key::from_bytes(reader.string()?);
         let selecting = reader.string()?.into();
+        let language = Some(reader.string()?).filter(|one| !one.is_empty()).map(Box::from);
         let names = reader.count(4)?;
         let names = (0..names).map(|_| reader.string().map(Box::from)).collect::<Option<_>>()?;
         let tags = reader.count(8)?;
@@ -277,7 +279,7 @@ impl Record {
             fields.push(reader.string()?, reader.string()?);
         }
         let body = read_body(&mut reader)?;
-        let head = StoredHead { status, fields, freshness, names, tags };
+        let head = StoredHead { status, fields, freshness, names, tags, language };
         Some(Self { key, selecting, head, sent_at, body }).filter(|_| reader.0.is_empty())
     }
 }

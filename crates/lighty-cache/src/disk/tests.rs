@@ -341,8 +341,8 @@ fn purges_hold_after_a_restart() {
         bed.put(target, target.as_bytes());
         bed.write(target);
     }
-    bed.store.purge(PurgeScope::Url(b"host", b"/a"), PurgeKind::Hard, 5);
-    bed.store.purge(PurgeScope::Prefix(b"host", b"/b/"), PurgeKind::Soft, 5);
+    bed.store.purge(PurgeScope::Url(b"host", b"/a"), PurgeKind::Hard);
+    bed.store.purge(PurgeScope::Prefix(b"host", b"/b/"), PurgeKind::Soft);
     bed.store.wait_for_purges();
     bed.kill();
     let bed = Bed::open(dir.path());
@@ -351,8 +351,7 @@ fn purges_hold_after_a_restart() {
     let stale = bed.store.load(&key("/b/1"), &Fields::default(), &place).expect("stale");
     assert!(stale.is_purged_softly());
     assert_eq!(bed.get("/c").expect("not purged"), b"/c");
-    // The time may go back between two processes.
-    bed.store.purge(PurgeScope::Tag(b"all"), PurgeKind::Hard, 1);
+    bed.store.purge(PurgeScope::Tag(b"all"), PurgeKind::Hard);
     assert_eq!(bed.get("/c"), None);
     bed.put("/c", b"new");
     assert_eq!(bed.get("/c").expect("sent after the purge"), b"new");
@@ -366,7 +365,7 @@ fn purges_hold_after_a_restart() {
 fn a_lost_log_of_purges_loses_what_came_after() {
     let dir = tempfile::tempdir().expect("a directory");
     let bed = Bed::open(dir.path());
-    bed.store.purge(PurgeScope::All, PurgeKind::Hard, 5);
+    bed.store.purge(PurgeScope::All, PurgeKind::Hard);
     bed.put("/a", b"a");
     bed.write("/a");
     bed.close();

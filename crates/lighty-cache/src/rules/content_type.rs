@@ -14,6 +14,13 @@ pub fn types_agree(path: &[u8], content_type: Option<&[u8]>) -> bool {
     let essence = declared.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     essence.eq_ignore_ascii_case(expected.as_bytes())
         || subtype(essence).eq_ignore_ascii_case(subtype(expected.as_bytes()))
+        || is_picture(essence) && is_picture(expected.as_bytes())
+}
+
+/// True for a picture without text: servers of images choose among their formats.
+fn is_picture(media_type: &[u8]) -> bool {
+    let main = media_type.get(..6).unwrap_or_default();
+    main.eq_ignore_ascii_case(b"image/") && !subtype(media_type).starts_with(b"svg")
 }
 
 /// `text/javascript` and `application/x-javascript` are the same to their users.

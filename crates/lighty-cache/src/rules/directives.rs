@@ -1,6 +1,8 @@
 //! Directives of a response, from `Cache-Control` or a targeted field (RFC 9213), and of a request.
 
-use lighty_http::cache_control::{CacheDirective, DirectiveArgument, SECONDS_MAX, directives};
+use lighty_http::cache_control::{
+    self, CacheDirective, DirectiveArgument, SECONDS_MAX, directives,
+};
 use lighty_http::fields::{is_token, list_items};
 use lighty_http::structured::{self, BareItem};
 use lighty_http::{Fields, Known};
@@ -86,6 +88,9 @@ impl ResponseDirectives {
     /// Reads a targeted field. `None` if it is absent, empty or malformed, or if a known directive
     /// has a value of another type: the next field then counts.
     fn targeted(response: &Fields, name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("surrogate-control") {
+            return Self::surrogate(response);
+        }
         let combined = structured::combine(all_named(response, name.as_bytes()));
         let members = structured::dictionary(&combined).ok()?;
         if members.is_empty() {
@@ -118,6 +123,25 @@ impl ResponseDirectives {
         Some(found)
     }
 
+    /// Reads `Surrogate-Control`, whose syntax is that of `Cache-Control`. `max-age=60+30` is a
+    /// lifetime and a time for which the response may be stale.
+    fn surrogate(response: &Fields) -> Option<Self> {
+        let mut found = Self { is_targeted: true, ..Self::default() };
+        let mut is_present = false;
+        for directive in all_named(response, b"surrogate-control").flat_map(directives) {
+            is_present = true;
+            match extended_lifetime(&directive) {
+                Some((fresh_s, stale_s)) => {
+                    found.set(DirectiveName::MaxAge, fresh_s);
+                    found.set(DirectiveName::StaleWhileRevalidate, stale_s);
+                    found.set(DirectiveName::StaleIfError, stale_s);
+                }
+                None => found.add(directive),
+            }
+        }
+        Some(found).filter(|_| is_present)
+    }
+
     /// True if the response must not be served stale: RFC 9111 section 4.2.4.
     pub(super) const fn forbid_stale(&self) -> bool {
         self.must_revalidate || self.proxy_revalidate || self.s_maxage_s.is_some() || self.no_cache
@@ -127,6 +151,16 @@ impl ResponseDirectives {
     pub(super) const fn allow_authorized(&self) -> bool {
         self.is_public || self.must_revalidate || self.s_maxage_s.is_some()
     }
+}
+
+/// The two times of `max-age=60+30`.
+fn extended_lifetime(directive: &CacheDirective<'_>) -> Option<(u32, u32)> {
+    let (DirectiveArgument::Token(text), true) = (directive.argument, directive.is("max-age"))
+    else {
+        return None;
+    };
+    let at = text.iter().position(|byte| *byte == b'+')?;
+    Some((cache_control::seconds(&text[..at])?, cache_control::seconds(&text[at + 1..])?))
 }
 
 fn has_pragma(fields: &Fields) -> bool {

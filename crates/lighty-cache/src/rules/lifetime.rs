@@ -2,7 +2,7 @@
 
 use lighty_http::cache_control::{SECONDS_MAX, seconds};
 use lighty_http::fields::trim;
-use lighty_http::{Fields, Known, Status, date};
+use lighty_http::{Fields, Known, Status, date, decimal};
 
 use super::directives::ResponseDirectives;
 use super::{Exchanged, Policy};
@@ -57,6 +57,20 @@ pub(super) fn explicit_lifetime_s(
     }
     let Some(expires_s) = valid_date(response, Known::Expires, received_s) else { return Some(0) };
     Some(clamp_s(expires_s.saturating_sub(response_date_s(response, received_s))))
+}
+
+/// The lifetime in `X-Accel-Expires`, from the receipt on: seconds, or `@` and the second since
+/// 1970 at which it ends. As in nginx, it counts in place of `Cache-Control` and `Expires`, and 0
+/// forbids storing. A malformed one counts as absent.
+pub(super) fn accel_lifetime_s(response: &Fields, received_s: i64) -> Option<u32> {
+    let value = trim(response.get_named(b"X-Accel-Expires")?);
+    match value.strip_prefix(b"@") {
+        Some(end) => {
+            let end_s = i64::try_from(decimal::parse(end)?).ok()?;
+            Some(clamp_s(end_s.saturating_sub(received_s)))
+        }
+        None => seconds(value),
+    }
 }
 
 /// A lifetime from the time since the last change. `None` without `Last-Modified`, with a query

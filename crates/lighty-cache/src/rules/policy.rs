@@ -11,6 +11,8 @@ const DAY_S: u32 = 86_400;
 pub struct Policy {
     /// Lifetimes of responses that name none.
     pub valid: Vec<ValidRow>,
+    /// A lifetime that counts in place of all that the response says; 0 forbids storing.
+    pub ordered_s: Option<u32>,
     /// Ignore `Cache-Control`, `Expires` and targeted fields of responses with a row in `valid`.
     pub overrides: bool,
     /// Heuristic lifetime in percent of the time since `Last-Modified`.
@@ -68,6 +70,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             valid: Vec::new(),
+            ordered_s: None,
             overrides: false,
             heuristic_percent: 10,
             heuristic_max_s: DAY_S,

@@ -5,7 +5,7 @@ use lighty_http::{Fields, Known, Method, Status};
 
 use super::directives::{RequestLimits, ResponseDirectives};
 use super::lifetime::{
-    age_field_s, explicit_lifetime_s, heuristic_lifetime_s, initial_age_s,
+    accel_lifetime_s, age_field_s, explicit_lifetime_s, heuristic_lifetime_s, initial_age_s,
     is_heuristically_cacheable,
 };
 use super::validators::{has_strong_validator, has_validator};
@@ -54,9 +54,24 @@ pub enum Unstorable {
     /// `no-cache` without a validator.
     #[error("the response has no-cache and no validator")]
     NoValidator,
+    /// `X-Accel-Expires: 0`, or a time in the past.
+    #[error("X-Accel-Expires forbids storing")]
+    AccelExpires,
+    /// Lifetime 0 by a script.
+    #[error("a script forbids storing")]
+    Ordered,
     /// Lifetime 0 in `cache.valid`.
     #[error("cache.valid forbids storing")]
     Forbidden,
+    /// The extension of the path has another type than the content, which may be a user's page.
+    #[error("the content has another type than the extension of the path, and no lifetime")]
+    OtherType,
+    /// The body is larger than `max-object-size`.
+    #[error("the body is larger than max-object-size")]
+    TooLarge,
+    /// More tags than `cache.max-tags`.
+    #[error("the response has more tags than cache.max-tags")]
+    TooManyTags,
     /// A server error without a lifetime.
     #[error("the response is an error without a lifetime")]
     ServerError,
@@ -93,7 +108,12 @@ impl Unstorable {
             | Self::SetCookie
             | Self::Varies
             | Self::NoValidator
+            | Self::AccelExpires
+            | Self::Ordered
             | Self::Forbidden
+            | Self::OtherType
+            | Self::TooLarge
+            | Self::TooManyTags
             | Self::NoLifetime => StorabilityScope::Key,
         }
     }
@@ -115,7 +135,12 @@ impl Unstorable {
             Self::SetCookie => "set-cookie",
             Self::Varies => "vary",
             Self::NoValidator => "no-cache",
+            Self::AccelExpires => "x-accel-expires",
+            Self::Ordered => "script",
             Self::Forbidden => "cache-valid",
+            Self::OtherType => "content-type",
+            Self::TooLarge => "too-large",
+            Self::TooManyTags => "tags",
             Self::ServerError => "error",
             Self::NoLifetime => "no-lifetime",
         }
@@ -173,8 +198,9 @@ pub(super) fn judge(
         return Err(Unstorable::Interim);
     }
     let configured = policy.configured_lifetime_s(status);
-    let is_overridden = policy.overrides && configured.is_some();
-    let directives = if is_overridden {
+    let accel_s = policy.ordered_s.or_else(|| accel_lifetime_s(response, times.received_s));
+    let is_overridden = policy.overrides && configured.is_some() && accel_s.is_none();
+    let directives = if is_overridden || accel_s.is_some() {
         ResponseDirectives::default()
     } else {
         ResponseDirectives::of(response, policy)
@@ -183,10 +209,12 @@ pub(super) fn judge(
     if request.is_authorized() && !directives.allow_authorized() {
         return Err(Unstorable::Authorized);
     }
-    let lifetime = if is_overridden {
-        configured_lifetime(request, configured)?
-    } else {
-        lifetime(request, status, response, &directives, policy, times)?
+    let lifetime = match accel_s {
+        Some(0) if policy.ordered_s.is_some() => return Err(Unstorable::Ordered),
+        Some(0) => return Err(Unstorable::AccelExpires),
+        Some(seconds) => Lifetime { seconds, flags: FreshnessFlags::default() },
+        None if is_overridden => configured_lifetime(request, configured)?,
+        None => lifetime(request, status, response, &directives, policy, times)?,
     };
     let no_stale = directives.forbid_stale();
     let limit = |declared: Option<u32>, default| {
@@ -202,7 +230,7 @@ pub(super) fn judge(
     let initial_age_s = initial_age_s(response, age_s, times);
     let lifetime_s = lifetime.seconds.min(policy.max_age_s);
     // An operator's time begins with the receipt, whatever the clock of the backend says.
-    let is_configured = flags.contains(FreshnessFlags::CONFIGURED);
+    let is_configured = flags.contains(FreshnessFlags::CONFIGURED) || accel_s.is_some();
     let begun_s = if is_configured { initial_age_s } else { 0 };
     Ok(Freshness {
         received_s: times.received_s,
@@ -338,6 +366,27 @@ pub fn stored_fields(_status: Status, response: &Fields, policy: &Policy) -> Fie
         }
     }
     stored
+}
+
+/// The fields that the response keeps from other clients (`private="..."`), and from reuse without
+/// validation (`no-cache="..."`): only the client of this request gets them.
+#[must_use]
+pub fn withheld_fields(response: &Fields, policy: &Policy) -> Fields {
+    let directives = ResponseDirectives::of(response, policy);
+    let mut withheld = Fields::new();
+    if directives.unstored.is_empty() {
+        return withheld;
+    }
+    let stores_cookies = Policy { set_cookie: SetCookie::Store, ..Policy::default() };
+    let policy = if policy.set_cookie == SetCookie::Strip { policy } else { &stores_cookies };
+    for (known, name, value) in response.iter_known() {
+        let is_named = directives.unstored.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let none = ResponseDirectives::default();
+        if is_named && is_stored(response, &none, policy, known, name) {
+            withheld.push_looked_up(known, name, value);
+        }
+    }
+    withheld
 }
 
 /// True if a field of a response belongs into the store.

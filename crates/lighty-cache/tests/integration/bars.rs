@@ -28,7 +28,14 @@ fn put(store: &Arc<ResponseStore>, target: &[u8], body: &[u8], tags: &[u64]) {
         flags: FreshnessFlags::default(),
     };
     let (status, fields) = (Status::OK, Fields::default());
-    let head = StoredHead { status, fields, freshness, names: Box::default(), tags: tags.into() };
+    let head = StoredHead {
+        status,
+        fields,
+        freshness,
+        names: Box::default(),
+        tags: tags.into(),
+        language: None,
+    };
     pilot.depart(FlightHead { head, selecting: Box::default(), length: None });
     pilot.push(Bytes::copy_from_slice(body));
     pilot.land();
@@ -50,7 +57,7 @@ fn purge_of_a_tag_takes_no_time_for_its_objects() {
     let mut shortest = Duration::MAX;
     for target in targets.iter().take(5) {
         let begun = Instant::now();
-        store.purge(PurgeScope::Tag(b"news"), PurgeKind::Hard, 0);
+        store.purge(PurgeScope::Tag(b"news"), PurgeKind::Hard);
         shortest = shortest.min(begun.elapsed());
         assert!(!has(&store, target.as_bytes()), "the next hit misses already");
     }
@@ -76,7 +83,7 @@ fn many_rules_cost_a_hit_nothing() {
     };
     let before = time();
     for number in 0..90_000 {
-        store.purge(PurgeScope::Tag(format!("tag{number}").as_bytes()), PurgeKind::Hard, 0);
+        store.purge(PurgeScope::Tag(format!("tag{number}").as_bytes()), PurgeKind::Hard);
     }
     let after = time();
     println!("a hit: {before:?}, with 90,000 rules {after:?}");

@@ -378,11 +378,11 @@ fn run(steps: &[ModelStep], memory: u64, variants: usize, may_evict: bool) {
         match step {
             ModelStep::Wait(seconds) => now_s += i64::from(*seconds),
             ModelStep::Purge(rule, is_soft) => {
-                store.purge(rule.scope(), kind(*is_soft), 0);
+                store.purge(rule.scope(), kind(*is_soft));
                 reference.purge(*rule, *is_soft);
             }
             ModelStep::Invalidate(target) => {
-                store.invalidate(HOST, TARGETS[*target].as_bytes(), 0);
+                store.invalidate(HOST, TARGETS[*target].as_bytes());
                 reference.purge(PurgeChoice::Url(*target), false);
             }
             ModelStep::Request(wanted, reply, meanwhile) => {
@@ -397,7 +397,7 @@ fn run(steps: &[ModelStep], memory: u64, variants: usize, may_evict: bool) {
                 };
                 let outcome = ask.serve(&store, &policy, || {
                     if let Some((rule, is_soft)) = meanwhile {
-                        store.purge(rule.scope(), kind(*is_soft), 0);
+                        store.purge(rule.scope(), kind(*is_soft));
                     }
                 });
                 let before = reference.clone();

@@ -147,7 +147,7 @@ impl Ask<'_> {
         }
         let selecting = selecting_key(&names, self.fields).into();
         let (status, names, tags) = (Status::OK, names.into(), Box::default());
-        let head = StoredHead { status, fields, freshness, names, tags };
+        let head = StoredHead { status, fields, freshness, names, tags, language: None };
         FlightHead { head, selecting, length: None }
     }
 }

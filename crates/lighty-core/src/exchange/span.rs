@@ -23,6 +23,8 @@ pub enum Span {
     /// Waiting for the request's body: all of it before handling, or the part that a backend still
     /// lacks.
     RequestBody,
+    /// Waiting for a response that another request fetches.
+    CacheWait,
     /// Waiting for a place at a backend.
     Queue,
     /// Opening a connection to the backend, or starting a program.
@@ -57,7 +59,7 @@ pub enum Span {
 
 impl Span {
     /// Number of spans.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 
     /// All spans, in the order in which a request can meet them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -68,6 +70,7 @@ impl Span {
         Self::Script,
         Self::Stat,
         Self::RequestBody,
+        Self::CacheWait,
         Self::Queue,
         Self::Connect,
         Self::BackendTls,
@@ -94,6 +97,7 @@ impl Span {
             Self::Script => "script",
             Self::Stat => "stat",
             Self::RequestBody => "request-body",
+            Self::CacheWait => "cache-wait",
             Self::Queue => "queue",
             Self::Connect => "connect",
             Self::BackendTls => "backend-tls",
@@ -127,6 +131,7 @@ impl Span {
             Self::Script => "in scripts",
             Self::Stat => "opening the file",
             Self::RequestBody => "receiving the request's body",
+            Self::CacheWait => "waiting for a response that another request fetches",
             Self::Queue => "waiting for a place at {}",
             Self::Connect => "connecting to {}",
             Self::BackendTls => "in the TLS handshake with {}",

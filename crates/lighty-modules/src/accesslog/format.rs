@@ -57,6 +57,7 @@ pub(super) enum FormatPart {
     BytesIn,
     BytesOut,
     Upstream(OfUpstream),
+    Cache(OfCache),
     Trace(TraceItem),
     /// `%{stage-…}x`: microseconds in a stretch of the request.
     Stage(Span),
@@ -79,6 +80,14 @@ pub(super) enum OfUpstream {
     Tls,
     FirstByte,
     Tries,
+}
+
+/// Facts about the cache of responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfCache {
+    Result,
+    Age,
+    Wait,
 }
 
 /// Name of a header field.
@@ -127,8 +136,8 @@ pub(super) struct FormatError {
 
 const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
 const X_HELP: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
-     `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `request-id`, `trace-id`, `span-id` or \
-     `stage-NAME`, as in `stage-queue`";
+     `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `cache`, `cache-age`, `cache-wait`, \
+     `request-id`, `trace-id`, `span-id` or `stage-NAME`, as in `stage-queue`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
 impl LogFormat {
@@ -347,6 +356,9 @@ fn with_argument(letter: char, argument: &str) -> Option<FormatPart> {
         ('x', "upstream-tls") => FormatPart::Upstream(OfUpstream::Tls),
         ('x', "upstream-first-byte") => FormatPart::Upstream(OfUpstream::FirstByte),
         ('x', "upstream-tries") => FormatPart::Upstream(OfUpstream::Tries),
+        ('x', "cache") => FormatPart::Cache(OfCache::Result),
+        ('x', "cache-age") => FormatPart::Cache(OfCache::Age),
+        ('x', "cache-wait") => FormatPart::Cache(OfCache::Wait),
         ('x', stage) if stage.starts_with("stage-") => {
             FormatPart::Stage(Span::of_name(&stage[6..])?)
         }

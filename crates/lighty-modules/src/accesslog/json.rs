@@ -3,6 +3,7 @@
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
 //! Unknown values are `null`, never `"-"`.
 
+use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
@@ -41,6 +42,9 @@ pub(super) fn line(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     stages(record.stages, out);
     if let Some(trace) = record.upstream {
         upstream(trace, out);
+    }
+    if let Some(trace) = record.cache {
+        cache(trace, out);
     }
     if let Some(trace) = record.trace {
         context(trace, out);
@@ -81,6 +85,12 @@ fn upstream(trace: &UpstreamTrace, out: &mut Vec<u8>) {
     }
     optional("upstream_first_byte_us", trace.first_byte_us, out);
     count("upstream_tries", trace.tries.into(), out);
+}
+
+fn cache(trace: &CacheTrace, out: &mut Vec<u8>) {
+    string("cache", trace.result.as_bytes(), out);
+    optional("cache_age_s", trace.age_s.map(u64::from), out);
+    count("cache_wait_us", trace.wait_us, out);
 }
 
 fn optional(name: &str, value: Option<u64>, out: &mut Vec<u8>) {

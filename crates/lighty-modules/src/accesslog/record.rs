@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use lighty_core::Environment;
+use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::exchange::request_id::RequestId;
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::trace_context::TraceContext;
@@ -50,6 +51,8 @@ pub(super) struct AccessRecord<'a> {
     pub(super) stages: &'a Stages,
     /// Facts about the upstream exchange, if the request was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
+    /// The part of the cache, if it concerns the request.
+    pub(super) cache: Option<&'a CacheTrace>,
     /// Trace context shared with other servers.
     pub(super) trace: Option<&'a TraceContext>,
     pub(super) id: RequestId,

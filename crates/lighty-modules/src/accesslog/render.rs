@@ -7,7 +7,9 @@ use lighty_http::Fields;
 use lighty_http::fields::trim;
 
 use super::escape::Escaping;
-use super::format::{FieldName, FormatPart, LogFormat, OfUpstream, Show, TraceItem, Unit, When};
+use super::format::{
+    FieldName, FormatPart, LogFormat, OfCache, OfUpstream, Show, TraceItem, Unit, When,
+};
 use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use lighty_core::log::strftime;
 
@@ -53,6 +55,7 @@ fn render(part: &FormatPart, escaping: Escaping, record: &AccessRecord<'_>, out:
             or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
         }
         FormatPart::Upstream(what) => of_upstream(*what, record, escaping, out),
+        FormatPart::Cache(what) => of_cache(*what, record, escaping, out),
         FormatPart::Stage(span) => match record.stages.span_us(*span) {
             Some(took_us) => number(took_us.into(), out),
             None => out.push(b'-'),
@@ -93,6 +96,16 @@ fn of_upstream(what: OfUpstream, record: &AccessRecord<'_>, escaping: Escaping, 
     match count {
         Some(count) => number(count, out),
         None => out.push(b'-'),
+    }
+}
+
+fn of_cache(what: OfCache, record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    let Some(trace) = record.cache else { return out.push(b'-') };
+    match (what, trace.age_s) {
+        (OfCache::Result, _) => or_dash(trace.result.as_bytes(), escaping, out),
+        (OfCache::Age, Some(age_s)) => number(age_s.into(), out),
+        (OfCache::Age, None) => out.push(b'-'),
+        (OfCache::Wait, _) => number(trace.wait_us, out),
     }
 }
 

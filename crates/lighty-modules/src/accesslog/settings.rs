@@ -115,7 +115,8 @@ fn contents() -> Vec<Directive> {
                  the duration of each [stage](../timings.md). Unknown values are `null`. A request \
                  that was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
                  `upstream_first_byte_us` and `upstream_tries` besides, and `upstream_tls_us` \
-                 where a handshake of TLS was needed.",
+                 where a handshake of TLS was needed. A request that the \
+                 [cache](../caching.md) concerns has `cache`, `cache_age_s` and `cache_wait_us`.",
             )
             .example("accesslog.json = \"enable\""),
     ]
@@ -143,6 +144,7 @@ can forge a line or end a quote.
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
 | `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-tls}x` how long the handshake of TLS took behind that, `%{upstream-first-byte}x` how long the backend took to begin its response once it had the request, in microseconds; `%{upstream-tries}x` how often it was given a place |
+| `%{cache}x` | the [result of the cache](../caching.md#looking-at-it), such as `hit`; `%{cache-age}x` the age of the stored response in seconds, `%{cache-wait}x` how long the request waited for a fetch, in microseconds |
 | `%{stage-queue}x` | microseconds that the request waited for a place at a backend, all tries together; so for [every stage](../timings.md), `-` for one that it did not come to |
 | `%{request-id}x` | the id under which other servers know the request (`tracing.request-id`); `%{trace-id}x` and `%{span-id}x` its place in a trace (`tracing.activate`) |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |

@@ -64,6 +64,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> AccessRecord<'a> {
         elapsed_us: 1_234_567,
         stages: Box::leak(Box::new(stages())),
         upstream: None,
+        cache: None,
         trace: None,
         id: RequestId::next(&Random::new(0)),
         begin: moment(WHEN - 2, 5000),

@@ -17,7 +17,6 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileEngine;
 
 use super::body::CheckedBody;
-use super::settings::CacheSettings;
 
 /// A whole body, which stays readable.
 pub(super) struct OpenContent<'a> {
@@ -73,12 +72,7 @@ pub(super) enum StoredBody<'a> {
 }
 
 /// Answers with a stored response.
-pub(super) fn answer(
-    ex: &mut Exchange,
-    settings: &CacheSettings,
-    head: &StoredHead,
-    body: StoredBody<'_>,
-) {
+pub(super) fn answer(ex: &mut Exchange, head: &StoredHead, body: StoredBody<'_>) {
     let now_s = ex.machine.clock.unix_s();
     let method = ex.request.method.unwrap_or(Method::Get);
     ex.response.answered = true;
@@ -92,6 +86,7 @@ pub(super) fn answer(
         ClientOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.fields.append(&not_modified_fields(&head.fields));
+            describe_unsent(ex, head, &body);
         }
         ClientOutcome::Respond { ranges } => {
             ex.response.yield_to(&head.fields);
@@ -100,9 +95,20 @@ pub(super) fn answer(
         }
     }
     ex.response.fields.set(Known::Age, head.freshness.age_s(now_s).to_string());
-    if settings.hides_tags {
-        for name in settings.tag_fields.iter() {
-            ex.response.fields.remove_named(name.as_bytes());
+}
+
+/// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of
+/// the 200. The fields are removed behind them.
+fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) {
+    // Filters take it for a 304 of this server, which it is.
+    ex.response.maker = Maker::Server;
+    ex.response.length_unsent = match body {
+        StoredBody::Whole(content) => Some(content.content.len()),
+        StoredBody::Arriving(_, length) => *length,
+    };
+    for name in [Known::ContentType, Known::ContentEncoding] {
+        for value in head.fields.get_all(name) {
+            ex.response.fields.push_known(name, value);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The fetch that fills the store: a task of its own, which no client owns.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,19 +20,12 @@ use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::{Fields, Known, Status, date};
 
+use super::handover::{Handover, Unshared};
+use super::purging;
 use super::settings::{CacheSettings, Finish};
 
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
-
-/// A response that is for its first request alone.
-pub(super) type Handover = Rc<RefCell<Option<Unshared>>>;
-
-/// Such a response, and the reason.
-pub(super) struct Unshared {
-    pub(super) part: Box<Exchange>,
-    pub(super) reason: Option<Unstorable>,
-}
 
 /// A fetch.
 pub(super) struct Fill {
@@ -43,6 +35,8 @@ pub(super) struct Fill {
     pub(super) part: Box<Exchange>,
     pub(super) phase: Phase,
     pub(super) settings: CacheSettings,
+    /// Further tags, separated by spaces.
+    pub(super) tags: Vec<u8>,
     /// The stored response that is validated, or served if the backend fails.
     pub(super) stale: Option<Arc<Object>>,
     /// The request has a cookie, or credentials.
@@ -138,8 +132,13 @@ impl Fill {
             if self.part.state.fault.is_none() || is_last {
                 break;
             }
+            let client = self.part.client.take();
             self.part = branch(&self.part);
+            self.part.client = client;
             self.part.state.taken_by = taken_by;
+        }
+        if let Some(handover) = &self.handover {
+            handover.give_timings(&self.part);
         }
         let received_s = self.part.machine.clock.unix_s();
         // A script's own access rules may have named a user meanwhile.
@@ -173,7 +172,7 @@ impl Fill {
             _ => reason.scope() == StorabilityScope::Key && !is_error,
         });
         if let Some(handover) = &self.handover {
-            *handover.borrow_mut() = Some(Unshared { part: self.part, reason });
+            handover.give(Unshared { part: self.part, reason });
         }
         if is_failed {
             return self.pilot.fail(status.code());
@@ -182,6 +181,22 @@ impl Fill {
             self.pilot.mark(now_ms + self.settings.pass_ms, self.has_credentials);
         }
         self.pilot.part();
+    }
+
+    /// Fields of the response that are not stored are for the first client alone.
+    fn hand_fields_over(&self) {
+        if let Some(handover) = &self.handover {
+            let response = &self.part.response.fields;
+            handover.give_fields(rules::withheld_fields(response, &self.settings.policy));
+        }
+    }
+
+    /// The stored response is still valid, and the 304 has fields for the first client.
+    fn hand_validation_over(&self) {
+        self.hand_fields_over();
+        if let Some(handover) = &self.handover {
+            handover.set_validated();
+        }
     }
 
     /// The stored response is still valid: stores it with new fields.
@@ -197,12 +212,14 @@ impl Fill {
         let fresh = rules::refresh(&request, status, &fields, response, policy, fetched.times);
         let head = match fresh {
             Ok(freshness) if !concerned.is_empty() => {
+                self.hand_validation_over();
                 StoredHead { fields, freshness, ..stale.head.clone() }
             }
             Err(reason) if !concerned.is_empty() => {
                 if reason.scope() == StorabilityScope::Key {
                     self.store.remove(stale);
                 }
+                self.hand_validation_over();
                 return self.pilot.land_as(stale);
             }
             // The 304 is about another response.
@@ -214,23 +231,37 @@ impl Fill {
         self.pilot.renew(stale, head);
     }
 
+    /// The tags of the response: of its fields, and of a script.
+    fn tags(&self) -> Vec<Box<[u8]>> {
+        let (own, fields) = (&self.settings, &self.part.response.fields);
+        let mut tags = rules::tags(fields, &own.tag_fields, own.tags_max + 1);
+        for tag in self.tags.split(|byte| *byte == b' ').filter(|tag| !tag.is_empty()) {
+            if tags.len() <= own.tags_max && !tags.iter().any(|known| **known == *tag) {
+                tags.push(tag.into());
+            }
+        }
+        tags
+    }
+
     /// The head as it is stored.
     fn head(&self, fetched: &Fetched, freshness: Freshness) -> Result<FlightHead, Unstorable> {
         let response = &self.part.response;
         let Vary::Names(names) = rules::selecting_names(&response.fields) else {
             return Err(Unstorable::Varies);
         };
-        let tags =
-            rules::tags(&response.fields, &self.settings.tag_fields, self.settings.tags_max + 1);
+        let tags = self.tags();
         let media_type = response.fields.get(Known::ContentType);
         let is_deceptive = freshness.flags.contains(FreshnessFlags::CONFIGURED)
             && !rules::types_agree(&self.part.request.path, media_type);
-        if tags.len() > self.settings.tags_max || is_deceptive {
-            return Err(Unstorable::Forbidden);
+        if tags.len() > self.settings.tags_max {
+            return Err(Unstorable::TooManyTags);
+        }
+        if is_deceptive {
+            return Err(Unstorable::OtherType);
         }
         let length = response.declared_length.or_else(|| response.body.known_length());
         if length.is_some_and(|length| length > self.store.object_bytes_max()) {
-            return Err(Unstorable::Forbidden);
+            return Err(Unstorable::TooLarge);
         }
         let mut fields =
             rules::stored_fields(response.status, &response.fields, &self.settings.policy);
@@ -239,15 +270,20 @@ impl Fill {
             fields.set(Known::Date, date::format(fetched.times.received_s));
         }
         let selecting = rules::selecting_key(&names, &fetched.fields).into();
-        let tags = tags.iter().map(|tag| self.store.tag(tag)).collect();
-        let names = names.into();
-        let head = StoredHead { status: response.status, fields, freshness, names, tags };
+        let language = rules::language_key(&names, &fetched.fields, &fields).map(Into::into);
+        let groups = rules::cache_groups(&response.fields);
+        let groups = groups.iter().map(|group| purging::group_tag(&self.part, group));
+        let tags = tags.into_iter().map(Vec::from).chain(groups);
+        let tags = tags.map(|tag| self.store.tag(&tag)).collect();
+        let (status, names) = (response.status, names.into());
+        let head = StoredHead { status, fields, freshness, names, language, tags };
         Ok(FlightHead { head, selecting, length })
     }
 
     /// Passes the body on to all that wait, and stores it.
     async fn stream(mut self, head: FlightHead) {
         let length = head.length;
+        self.hand_fields_over();
         self.pilot.depart(head);
         let body = std::mem::take(&mut self.part.response.body);
         let Body::Stream(mut body) = body.filtered(Box::new(AsIs), &self.part.machine.engine)

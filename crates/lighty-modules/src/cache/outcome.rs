@@ -1,8 +1,14 @@
-//! The part that the cache had in a response: for Cache-Status and logs.
+//! The part that the cache had in a response: for Cache-Status, logs and metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lighty_cache::object::Object;
 use lighty_cache::rules::{CacheStatus, ForwardReason, Unstorable};
-use lighty_core::Exchange;
+use lighty_cache::store::ResponseStore;
+use lighty_core::exchange::cache_trace::CacheTrace;
+use lighty_core::{Exchange, Level};
+use lighty_http::{Method, Status};
 
 use super::settings::CacheSettings;
 
@@ -11,27 +17,80 @@ use super::settings::CacheSettings;
 pub(super) enum CacheWord {
     /// It was stored and fresh.
     Hit,
-    /// It was stored and stale.
+    /// It was stored and stale: in place of an error, or because the client accepts that.
     Stale,
+    /// It was stored and stale, and is fetched anew meanwhile.
+    Updating,
+    /// It was stored and stale, and the backend has confirmed it.
+    Revalidated,
     /// It was fetched.
     Miss,
-    /// It was fetched or validated because the stored one was stale.
+    /// It was fetched because the stored one was stale.
     Expired,
+    /// The cache is not for such requests.
+    Bypass,
+    /// The request went past the store, because responses of its URL are not stored for now.
+    Pass,
     /// Another request fetched it.
     Coalesced,
-    /// The request went past the store.
-    Pass,
+    /// The request for a part went to the backend.
+    Partial,
+    /// It was fetched because the stored one was purged.
+    Purged,
 }
 
 impl CacheWord {
-    fn as_str(self) -> &'static str {
+    /// All words.
+    pub(super) const ALL: [Self; 11] = [
+        Self::Hit,
+        Self::Stale,
+        Self::Updating,
+        Self::Revalidated,
+        Self::Miss,
+        Self::Expired,
+        Self::Bypass,
+        Self::Pass,
+        Self::Coalesced,
+        Self::Partial,
+        Self::Purged,
+    ];
+
+    /// The word in logs and metrics.
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
             Self::Stale => "stale",
+            Self::Updating => "updating",
+            Self::Revalidated => "revalidated",
             Self::Miss => "miss",
             Self::Expired => "expired",
-            Self::Coalesced => "coalesced",
+            Self::Bypass => "bypass",
             Self::Pass => "pass",
+            Self::Coalesced => "coalesced",
+            Self::Partial => "partial",
+            Self::Purged => "purged",
+        }
+    }
+
+    /// True if the response needs no request to the backend.
+    fn is_from_store(self) -> bool {
+        matches!(self, Self::Hit | Self::Stale | Self::Updating)
+    }
+
+    /// True if the response comes from the backend without being looked at.
+    fn goes_past(self) -> bool {
+        matches!(self, Self::Bypass | Self::Pass | Self::Partial)
+    }
+
+    /// The reason for the request to the backend.
+    fn reason(self, method: Option<Method>) -> ForwardReason {
+        match self {
+            Self::Expired | Self::Revalidated => ForwardReason::Stale,
+            Self::Partial => ForwardReason::Partial,
+            Self::Pass | Self::Purged => ForwardReason::Miss,
+            Self::Bypass if !method.is_some_and(Method::is_get_or_head) => ForwardReason::Method,
+            Self::Bypass => ForwardReason::Bypass,
+            _ => ForwardReason::UriMiss,
         }
     }
 }
@@ -40,25 +99,37 @@ impl CacheWord {
 pub(super) fn conclude(
     ex: &mut Exchange,
     own: &CacheSettings,
+    store: &ResponseStore,
     word: CacheWord,
     object: Option<&Object>,
 ) {
+    let now_s = ex.machine.clock.unix_s();
+    if own.debug > 1 {
+        ex.log(Level::Notice, &format!("cache: {}", word.as_str()));
+    }
+    let counters = store.counters();
+    counters.results[word as usize].fetch_add(1, Ordering::Relaxed);
+    let is_stored = word.is_from_store() || word == CacheWord::Revalidated;
+    if is_stored && let Some(bytes) = ex.response.body.known_length() {
+        counters.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    let freshness = object.filter(|_| is_stored).map(|object| object.head.freshness);
     ex.environment.set(b"CACHE_STATUS", word.as_str().as_bytes());
+    let trace = ex.ext_mut::<CacheTrace>();
+    trace.result = word.as_str();
+    trace.age_s = freshness.map(|freshness| freshness.age_s(now_s));
     // A response that is still to come has no fields yet.
-    if !own.status_field || word == CacheWord::Pass {
+    if !own.status_field || word.goes_past() {
         return;
     }
-    let now_s = ex.machine.clock.unix_s();
-    let is_hit = matches!(word, CacheWord::Hit | CacheWord::Stale);
-    let forwarded = match word {
-        CacheWord::Expired => Some(ForwardReason::Stale),
-        _ => Some(ForwardReason::UriMiss),
-    };
+    let is_hit = word.is_from_store();
+    let is_validated = word == CacheWord::Revalidated;
     let status = CacheStatus {
         name: &own.name,
         is_hit,
-        ttl_s: object.filter(|_| is_hit).map(|object| object.head.freshness.ttl_s(now_s)),
-        forwarded: forwarded.filter(|_| !is_hit),
+        ttl_s: freshness.filter(|_| is_hit).map(|freshness| freshness.ttl_s(now_s)),
+        forwarded: (!is_hit).then(|| word.reason(ex.request.method)),
+        forwarded_status: is_validated.then_some(Status::NOT_MODIFIED),
         is_stored: !is_hit,
         is_collapsed: word == CacheWord::Coalesced,
         ..CacheStatus::default()
@@ -66,22 +137,83 @@ pub(super) fn conclude(
     status.append_to(&mut ex.response.fields);
 }
 
-/// Records that a response is not stored.
+/// Records that a fetched response is not stored.
 pub(super) fn conclude_unshared(
     ex: &mut Exchange,
     own: &CacheSettings,
+    store: &ResponseStore,
+    word: CacheWord,
     reason: Option<Unstorable>,
 ) {
-    ex.environment.set(b"CACHE_STATUS", b"miss");
+    if own.debug > 0 {
+        // Without a reason, there is no response: the fault is in the log.
+        let text = reason.map_or_else(|| "no response".to_owned(), |reason| reason.to_string());
+        ex.log(Level::Notice, &format!("cache: {}, not stored: {text}", word.as_str()));
+    }
+    store.counters().results[word as usize].fetch_add(1, Ordering::Relaxed);
+    ex.environment.set(b"CACHE_STATUS", word.as_str().as_bytes());
+    ex.ext_mut::<CacheTrace>().result = word.as_str();
     if !own.status_field {
         return;
     }
     let status = CacheStatus {
         name: &own.name,
-        forwarded: Some(ForwardReason::UriMiss),
+        forwarded: Some(word.reason(ex.request.method)),
         forwarded_status: Some(ex.response.status),
         detail: reason.map(Unstorable::as_str),
         ..CacheStatus::default()
     };
     status.append_to(&mut ex.response.fields);
+}
+
+/// Adds Cache-Status to a response that came past the store.
+pub(super) fn conclude_past(ex: &mut Exchange, own: &CacheSettings) {
+    let Some(trace) = ex.ext::<CacheTrace>().filter(|_| own.status_field) else { return };
+    let mut past = CacheWord::ALL.into_iter().filter(|word| word.goes_past());
+    let Some(word) = past.find(|word| word.as_str() == trace.result) else { return };
+    let status = CacheStatus {
+        name: &own.name,
+        forwarded: Some(word.reason(ex.request.method)),
+        forwarded_status: Some(ex.response.status),
+        detail: (word == CacheWord::Pass).then_some("pass"),
+        ..CacheStatus::default()
+    };
+    status.append_to(&mut ex.response.fields);
+}
+
+/// A request that waits for a fetch: counted while it waits, and timed.
+pub(super) struct FetchWait {
+    store: Arc<ResponseStore>,
+    begun_us: u64,
+}
+
+impl FetchWait {
+    pub(super) fn begin(ex: &Exchange, store: &Arc<ResponseStore>) -> Self {
+        store.counters().waiting.fetch_add(1, Ordering::Relaxed);
+        Self { store: Arc::clone(store), begun_us: ex.machine.clock.mono_us() }
+    }
+
+    /// The wait is over: adds its time to the request's.
+    pub(super) fn end(self, ex: &mut Exchange) {
+        let waited_us = ex.machine.clock.mono_us().saturating_sub(self.begun_us);
+        ex.ext_mut::<CacheTrace>().wait_us += waited_us;
+    }
+}
+
+impl Drop for FetchWait {
+    fn drop(&mut self) {
+        self.store.counters().waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Removes the fields that a backend sends to caches in front of it, and not to clients.
+pub(super) fn hide_fields(ex: &mut Exchange, own: &CacheSettings) {
+    for name in [&b"X-Accel-Expires"[..], b"Surrogate-Control"] {
+        ex.response.fields.remove_named(name);
+    }
+    if own.hides_tags {
+        for name in own.tag_fields.iter() {
+            ex.response.fields.remove_named(name.as_bytes());
+        }
+    }
 }

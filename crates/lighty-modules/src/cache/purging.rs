@@ -7,13 +7,14 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use lighty_cache::purge::{PurgeKind, PurgeScope};
 use lighty_cache::store::ResponseStore;
 use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_string, parse_strings};
+use lighty_core::module::PurgeRefusal;
 use lighty_core::{Exchange, Fault, Level, json};
 use lighty_http::uri::decode_into;
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::address_list::AddressList;
 use lighty_io::file::small_file::SmallFile;
 use lighty_io::threads::pool::{Lane, ThreadPool};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum length of a token file in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -38,6 +39,22 @@ struct PurgeOrder {
     is_soft: bool,
 }
 
+/// The extent of a purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PurgeWord {
+    /// A URL with all its variants.
+    Url,
+    /// All URLs that begin so.
+    Prefix,
+    /// Responses with a tag.
+    Tag,
+    /// Responses of a host.
+    Host,
+    /// All responses.
+    All,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum OrderedScope {
     All,
@@ -53,16 +70,9 @@ struct PurgeReply<'a> {
     purged: &'a str,
 }
 
-/// A malformed order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum PurgeFault {
-    #[error("one of url, prefix, tag, host and all is needed")]
-    Scope,
-    #[error("url and prefix begin with a slash")]
-    Path,
-    #[error("there are url, prefix, tag, host, all and soft")]
-    Unknown,
-}
+const NO_SCOPE: PurgeRefusal = PurgeRefusal("one of url, prefix, tag, host and all is needed");
+const NO_PATH: PurgeRefusal = PurgeRefusal("url and prefix begin with a slash");
+const UNKNOWN: PurgeRefusal = PurgeRefusal("there are url, prefix, tag, host, all and soft");
 
 impl PurgeRules {
     pub(super) fn is_empty(&self) -> bool {
@@ -88,14 +98,13 @@ pub(super) async fn purge(ex: &mut Exchange, rule: PurgeRule, stores: Vec<Arc<Re
         ex.fail_saying(Fault::Forbidden, "cache.purge: the address or the token is not permitted");
         return;
     }
-    let order = match PurgeOrder::parse(ex.request.query()) {
-        Ok(order) => order,
+    let text = match carry_out(&ex.request.authority, ex.request.query(), &stores) {
+        Ok(text) => text,
         Err(fault) => {
             ex.response.set_text(Status::BAD_REQUEST, "text/plain", format!("{fault}\n"));
             return;
         }
     };
-    let text = order.carry_out(&ex.request.authority, &stores, super::unix_ms(ex));
     // The answer says that the purge holds, also after a crash.
     for store in stores.into_iter().filter(|store| store.disk().is_some()) {
         let _ = ex.machine.engine.run(move || store.wait_for_purges()).await;
@@ -106,6 +115,57 @@ pub(super) async fn purge(ex: &mut Exchange, rule: PurgeRule, stores: Vec<Arc<Re
     body.push(b'\n');
     ex.response.set_text(Status::OK, "application/json", body);
     ex.response.fields.set(Known::CacheControl, "no-store");
+}
+
+/// Carries out an order that has the form of a query. Returns a description.
+///
+/// # Errors
+/// The order is malformed.
+pub(super) fn carry_out(
+    authority: &[u8],
+    query: &[u8],
+    stores: &[Arc<ResponseStore>],
+) -> Result<String, PurgeRefusal> {
+    Ok(PurgeOrder::parse(query)?.carry_out(authority, stores))
+}
+
+/// Removes responses by a scope and its value: a URL or its beginning with the host, a tag, or a
+/// host. Returns a description.
+///
+/// # Errors
+/// The value does not fit the scope.
+pub(super) fn purge_named(
+    word: PurgeWord,
+    value: &str,
+    is_soft: bool,
+    stores: &[Arc<ResponseStore>],
+) -> Result<String, PurgeRefusal> {
+    let is_all = word == PurgeWord::All;
+    if value.is_empty() != is_all {
+        return Err(PurgeRefusal("all takes no value, and the other scopes take one"));
+    }
+    let value = value.strip_prefix("http://").or(value.strip_prefix("https://")).unwrap_or(value);
+    let (host, path) = value.split_at(value.find('/').unwrap_or(value.len()));
+    let (host, path) = (host.to_ascii_lowercase().into_bytes(), path.as_bytes().to_vec());
+    let scope = match word {
+        PurgeWord::Url | PurgeWord::Prefix if host.is_empty() || path.is_empty() => {
+            return Err(PurgeRefusal(
+                "a URL or its beginning has a host and a path: example.org/a",
+            ));
+        }
+        PurgeWord::Url => OrderedScope::Url(path),
+        PurgeWord::Prefix => OrderedScope::Prefix(path),
+        PurgeWord::Tag => OrderedScope::Tag(value.into()),
+        PurgeWord::Host => OrderedScope::Host(host.clone()),
+        PurgeWord::All => OrderedScope::All,
+    };
+    Ok(PurgeOrder { scope: Some(scope), host: Some(host), is_soft }.carry_out(b"", stores))
+}
+
+/// The tag of a group of the request's origin (RFC 9875). It has a byte that no tag of a field has.
+pub(super) fn group_tag(ex: &Exchange, group: &[u8]) -> Vec<u8> {
+    let request = &ex.request;
+    [request.scheme.as_bytes(), &request.authority, group].join(&0)
 }
 
 async fn is_permitted(ex: &Exchange, rule: &PurgeRule) -> bool {
@@ -135,7 +195,7 @@ async fn is_permitted(ex: &Exchange, rule: &PurgeRule) -> bool {
 
 impl PurgeOrder {
     /// Reads a query: `url=/a%3Fb&soft`.
-    fn parse(query: &[u8]) -> Result<Self, PurgeFault> {
+    fn parse(query: &[u8]) -> Result<Self, PurgeRefusal> {
         let mut order = Self::default();
         for pair in query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
             let end = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
@@ -154,28 +214,28 @@ impl PurgeOrder {
                     order.is_soft = true;
                     continue;
                 }
-                _ => return Err(PurgeFault::Unknown),
+                _ => return Err(UNKNOWN),
             };
             if order.scope.replace(scope).is_some() {
-                return Err(PurgeFault::Scope);
+                return Err(NO_SCOPE);
             }
         }
         if order.scope.is_none() {
             order.scope = order.host.clone().map(OrderedScope::Host);
         }
         match &order.scope {
-            None => Err(PurgeFault::Scope),
+            None => Err(NO_SCOPE),
             Some(OrderedScope::Url(path) | OrderedScope::Prefix(path))
                 if path.first() != Some(&b'/') =>
             {
-                Err(PurgeFault::Path)
+                Err(NO_PATH)
             }
             Some(_) => Ok(order),
         }
     }
 
     /// Adds a rule to each store. Returns a description.
-    fn carry_out(&self, authority: &[u8], stores: &[Arc<ResponseStore>], now_ms: u64) -> String {
+    fn carry_out(&self, authority: &[u8], stores: &[Arc<ResponseStore>]) -> String {
         let host = self.host.as_deref().unwrap_or(authority);
         let (scope, what) = match &self.scope {
             Some(OrderedScope::Host(host)) => (PurgeScope::Host(host), shown("host", host)),
@@ -188,7 +248,7 @@ impl PurgeOrder {
         };
         let kind = if self.is_soft { PurgeKind::Soft } else { PurgeKind::Hard };
         for store in stores {
-            store.purge(scope, kind, now_ms);
+            store.purge(scope, kind);
         }
         what
     }
@@ -258,12 +318,12 @@ mod tests {
         assert_eq!(order.scope, Some(OrderedScope::Host(b"a".to_vec())));
         assert_eq!(parse("all").expect("an order").scope, Some(OrderedScope::All));
         for (query, fault) in [
-            ("", PurgeFault::Scope),
-            ("soft", PurgeFault::Scope),
-            ("url=/a&tag=b", PurgeFault::Scope),
-            ("url=a", PurgeFault::Path),
-            ("prefix=", PurgeFault::Path),
-            ("uri=/a", PurgeFault::Unknown),
+            ("", NO_SCOPE),
+            ("soft", NO_SCOPE),
+            ("url=/a&tag=b", NO_SCOPE),
+            ("url=a", NO_PATH),
+            ("prefix=", NO_PATH),
+            ("uri=/a", UNKNOWN),
         ] {
             assert_eq!(parse(query), Err(fault), "{query}");
         }

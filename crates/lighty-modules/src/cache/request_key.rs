@@ -6,6 +6,7 @@ use lighty_cache::key::{Key, KeyWriter};
 use lighty_cache::purge::KeyPlaces;
 use lighty_cache::rules::QueryRule;
 use lighty_core::Exchange;
+use lighty_core::exchange::cache_orders::CacheOrders;
 use lighty_core::pipeline::branch::destination;
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::Known;
@@ -25,11 +26,8 @@ pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Ke
         .part(destination.as_bytes())
         .part(request.scheme.as_bytes())
         .part(&request.authority)
-        .part(&target(own, ex));
-    if own.query == QueryRule::All {
-        // A backend may get the target as it was sent.
-        key = key.part(&request.target_raw);
-    }
+        .part(&target(own, ex))
+        .part(&raw_target(own, ex));
     // Backends differ in which of several lines they read, so all count, and their number.
     for name in &spec.fields {
         let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
@@ -50,19 +48,38 @@ pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Ke
     if spec.user {
         key = key.part(&request.remote_user);
     }
+    if let Some(part) = ex.ext::<CacheOrders>().and_then(|orders| orders.key.as_deref()) {
+        key = key.part(part);
+    }
     Some(key.finish())
 }
 
 /// Path and query, with the parameters that are part of the key.
 pub(super) fn target<'a>(own: &CacheSettings, ex: &'a Exchange) -> Cow<'a, [u8]> {
     let request = &ex.request;
-    if own.query == QueryRule::All {
-        return Cow::Borrowed(&request.target);
-    }
     let has_query = request.path_end < request.target.len();
-    let kept = own.query.apply(has_query.then(|| request.query()));
-    let mut target = request.path_encoded().to_vec();
-    if let Some(query) = kept {
+    let query = has_query.then(|| request.query());
+    kept(own, &request.target, request.path_encoded(), query)
+}
+
+/// The same of the target as it was sent. A rewritten target is another one, and programs get both.
+pub(super) fn raw_target<'a>(own: &CacheSettings, ex: &'a Exchange) -> Cow<'a, [u8]> {
+    let raw = &*ex.request.target_raw;
+    let path_end = raw.iter().position(|byte| *byte == b'?').unwrap_or(raw.len());
+    kept(own, raw, &raw[..path_end], raw.get(path_end + 1..))
+}
+
+fn kept<'a>(
+    own: &CacheSettings,
+    whole: &'a [u8],
+    path: &[u8],
+    query: Option<&[u8]>,
+) -> Cow<'a, [u8]> {
+    if own.query == QueryRule::All {
+        return Cow::Borrowed(whole);
+    }
+    let mut target = path.to_vec();
+    if let Some(query) = own.query.apply(query) {
         target.push(b'?');
         target.extend_from_slice(&query);
     }

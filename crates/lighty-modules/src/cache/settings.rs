@@ -45,6 +45,7 @@ pub(super) struct CacheSettings {
     pub(super) purge: Arc<PurgeRules>,
     pub(super) status_field: bool,
     pub(super) name: Arc<str>,
+    pub(super) debug: i64,
 }
 
 impl Default for CacheSettings {
@@ -66,6 +67,7 @@ impl Default for CacheSettings {
             purge: Arc::default(),
             status_field: false,
             name: "lighty".into(),
+            debug: 0,
         }
     }
 }
@@ -438,6 +440,13 @@ fn purges() -> Vec<Directive<Settings>> {
             .default("lighty")
             .doc("Name of this cache in Cache-Status.")
             .example("cache.name = \"edge-1\""),
+        row(Directive::int("cache.debug", 0..=2, |s, v| own(s).debug = v))
+            .default("0")
+            .doc(
+                "Writes to the error log: 1: fetched responses that are not stored, with the \
+                 reason; 2: the result of each request, too.",
+            )
+            .example("cache.debug = 1"),
     ]
 }
 

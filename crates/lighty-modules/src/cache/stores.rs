@@ -3,20 +3,26 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lighty_cache::disk::{Disk, DiskCounters, DiskReport};
-use lighty_cache::store::{ResponseStore, StoreCounters};
+use lighty_cache::disk::{Disk, DiskReport};
+use lighty_cache::store::ResponseStore;
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_core::machine::status_board::Statistics;
+use lighty_core::module::PurgeRefusal;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::entropy;
 
+use super::outcome::CacheWord;
+use super::purging::{self, PurgeWord};
 use super::request_key::KEY_PLACES;
 use super::settings::{CacheSettings, StoreSpec};
+
+/// A name, and figures by name.
+pub type NamedFigures = (Arc<str>, Vec<(&'static str, u64)>);
 
 /// All stores. Clones share them.
 #[derive(Clone, Default)]
@@ -30,6 +36,30 @@ impl CacheStores {
             stores.iter().map(|(name, store)| (Arc::clone(name), Arc::clone(store))).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
+    }
+
+    /// Names of the stores, sorted, and the figures of each by name.
+    pub fn figures(&self) -> Vec<NamedFigures> {
+        let all = self.all().into_iter();
+        all.map(|(name, store)| {
+            let figures = gauges(&store).into_iter().chain(counters(&store)).collect();
+            (name, figures)
+        })
+        .collect()
+    }
+
+    /// Removes responses of all stores. Returns a description.
+    ///
+    /// # Errors
+    /// The value does not fit the scope.
+    pub fn purge(
+        &self,
+        scope: PurgeWord,
+        value: &str,
+        is_soft: bool,
+    ) -> Result<String, PurgeRefusal> {
+        let stores: Vec<_> = self.all().into_iter().map(|(_, store)| store).collect();
+        purging::purge_named(scope, value, is_soft, &stores)
     }
 
     /// The store that settings choose, with their limits. `None` if they choose none. One on a disk
@@ -116,61 +146,82 @@ fn secret() -> [u8; 16] {
     entropy::random_bytes().unwrap_or_default()
 }
 
-/// Sums over all stores, and the extent of each.
+/// Figures of a store that rise and fall.
+fn gauges(store: &ResponseStore) -> [(&'static str, u64); 5] {
+    let (count, size) = store.extent();
+    let counters = store.counters();
+    [
+        ("objects", count as u64),
+        ("bytes", size),
+        ("flights", counters.flights.load(Ordering::Relaxed)),
+        ("waiting", counters.waiting.load(Ordering::Relaxed)),
+        ("purge-rules", store.purge_rules() as u64),
+    ]
+}
+
+/// Figures of a disk that rise and fall.
+fn disk_gauges(disk: &Disk) -> [(&'static str, u64); 4] {
+    [
+        ("disk-objects", disk.count() as u64),
+        ("disk-bytes", disk.bytes()),
+        ("disk-index-bytes", disk.index_bytes()),
+        // Zero while another process has the directory, and after an error.
+        ("disk-ready", u64::from(disk.is_ready())),
+    ]
+}
+
+/// Counters of a disk.
+fn disk_counters(disk: &Disk) -> impl Iterator<Item = (&'static str, u64)> {
+    let counters = disk.counters();
+    [
+        ("disk-written", &counters.written),
+        ("disk-written-bytes", &counters.written_bytes),
+        ("disk-writes", &counters.writes),
+        ("disk-loaded", &counters.loaded),
+        ("disk-damaged", &counters.damaged),
+        ("disk-kept", &counters.kept),
+        ("disk-evicted", &counters.evicted),
+        ("disk-dropped", &counters.dropped),
+        ("disk-write-errors", &counters.write_errors),
+        ("disk-read-errors", &counters.read_errors),
+    ]
+    .into_iter()
+    .map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
+}
+
+/// Counters of a store.
+fn counters(store: &ResponseStore) -> impl Iterator<Item = (&'static str, u64)> {
+    let own = store.counters();
+    let results = CacheWord::ALL.into_iter().map(CacheWord::as_str).zip(&own.results);
+    let others = [
+        ("stored", &own.stored),
+        ("evicted", &own.evicted),
+        ("dropped", &own.purged),
+        ("fetches", &own.misses),
+        ("saved-bytes", &own.saved_bytes),
+    ];
+    results.chain(others).map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
+}
+
+/// Figures of each store, under the name `cache.STORE.FIGURE`.
 impl Statistics for CacheStores {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
-        let (mut objects, mut bytes, mut flights, mut rules) = (0, 0, 0, 0);
         for (name, store) in self.all() {
-            let (count, size) = store.extent();
-            figures.push((format!("cache.{name}.objects"), count.to_string()));
-            figures.push((format!("cache.{name}.bytes"), size.to_string()));
-            objects += count as u64;
-            if let Some(disk) = store.disk() {
-                let name = format!("cache.{name}.disk");
-                figures.push((format!("{name}-objects"), disk.count().to_string()));
-                figures.push((format!("{name}-bytes"), disk.bytes().to_string()));
-                figures.push((format!("{name}-index-bytes"), disk.index_bytes().to_string()));
-                figures
-                    .push((format!("{name}-state"), format!("{:?}", disk.state()).to_lowercase()));
-            }
-            bytes += size;
-            flights += store.counters().flights.load(Ordering::Relaxed);
-            rules += store.purge_rules() as u64;
+            let named = |(figure, value): (&str, u64)| {
+                (format!("cache.{name}.{figure}"), value.to_string())
+            };
+            figures.extend(gauges(&store).map(named));
+            figures.extend(store.disk().into_iter().flat_map(|disk| disk_gauges(disk)).map(named));
         }
-        let sums =
-            [("objects", objects), ("bytes", bytes), ("flights", flights), ("purge-rules", rules)];
-        figures.extend(sums.map(|(name, value)| (format!("cache.{name}"), value.to_string())));
     }
 
-    fn count(&self, counters: &mut Vec<(String, u64)>) {
-        let stores = self.all();
-        let sum = |of: fn(&StoreCounters) -> &AtomicU64| {
-            stores.iter().map(|(_, store)| of(store.counters()).load(Ordering::Relaxed)).sum()
-        };
-        counters.extend([
-            ("cache.stored".to_owned(), sum(|counters| &counters.stored)),
-            ("cache.evicted".to_owned(), sum(|counters| &counters.evicted)),
-            ("cache.purged".to_owned(), sum(|counters| &counters.purged)),
-            ("cache.hits".to_owned(), sum(|counters| &counters.hits)),
-            ("cache.misses".to_owned(), sum(|counters| &counters.misses)),
-        ]);
-        let disks = || stores.iter().filter_map(|(_, store)| store.disk());
-        let sum = |of: fn(&DiskCounters) -> &AtomicU64| {
-            disks().map(|disk| of(disk.counters()).load(Ordering::Relaxed)).sum()
-        };
-        let of: [(&str, fn(&DiskCounters) -> &AtomicU64); 10] = [
-            ("written", |counters| &counters.written),
-            ("written-bytes", |counters| &counters.written_bytes),
-            ("writes", |counters| &counters.writes),
-            ("loaded", |counters| &counters.loaded),
-            ("damaged", |counters| &counters.damaged),
-            ("kept", |counters| &counters.kept),
-            ("evicted", |counters| &counters.evicted),
-            ("dropped", |counters| &counters.dropped),
-            ("write-errors", |counters| &counters.write_errors),
-            ("read-errors", |counters| &counters.read_errors),
-        ];
-        counters.extend(of.map(|(name, of)| (format!("cache.disk-{name}"), sum(of))));
+    fn count(&self, figures: &mut Vec<(String, u64)>) {
+        for (name, store) in self.all() {
+            let named = |(figure, value)| (format!("cache.{name}.{figure}"), value);
+            figures.extend(counters(&store).map(named));
+            figures
+                .extend(store.disk().into_iter().flat_map(|disk| disk_counters(disk)).map(named));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use lighty_lua::{
 
 use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::server::ScriptServer;
-use super::{Stage, attributes, body};
+use super::{Stage, attributes, body, cache};
 
 /// The exchange while a script runs.
 pub(crate) struct MagnetRequest<'a> {
@@ -44,6 +44,7 @@ impl ScriptRequest for MagnetRequest<'_> {
             Group::RequestBody => self.request_body(name)?,
             Group::ResponseBody => self.response_body(name)?,
             Group::PluginStats => ScriptValue::Int(self.server.accounts.counter(name)),
+            Group::Cache => cache::get(ex, name),
             Group::ServerStats => {
                 let stat = self.server.stats(ex, name);
                 stat.ok_or_else(|| AccessError::unknown("server.stats", name))?
@@ -62,6 +63,7 @@ impl ScriptRequest for MagnetRequest<'_> {
             Group::RequestItem if name == b"keep_alive" => {
                 self.ex.response.is_last |= value.is_none_or(|value| value != b"1");
             }
+            Group::Cache => cache::set(self.ex, name, value)?,
             Group::PluginStats => {
                 self.server.accounts.assign_counter(name, value)?;
             }

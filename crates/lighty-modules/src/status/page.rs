@@ -11,6 +11,7 @@ use lighty_io::sandbox;
 
 use super::charts;
 use super::facts::Facts;
+use super::stores::{StoreFigures, stores};
 use super::units::{bytes, duration, micros};
 
 pub(super) const HTML: &str = "text/html";
@@ -35,6 +36,7 @@ pub(super) fn status(facts: &Facts) -> String {
     page += &section("hosts", hosts(facts));
     page += &section("stages", stages(facts));
     page += &section("backends", backends(&facts.pools));
+    page += &section("cache", cache(facts));
     page += &section("workers", workers(facts));
     page += &section("certificates", certificates(facts));
     page += &section("data", data_files(facts));
@@ -373,6 +375,40 @@ fn backend(backend: &BackendReport) -> String {
         backend.idle,
         backend.requests,
         backend.failed,
+    )
+}
+
+/// State of every store of the cache; empty without stores.
+fn cache(facts: &Facts) -> String {
+    let rows: String = stores(&facts.figures).into_iter().map(store).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<h2>Cache</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Cache\"><table>\n<tr><th>Store</th><th>Responses</th><th>Memory</th>\
+         <th>Requests</th><th>Served from it</th><th>Bytes served</th><th>Fetches now</th>\
+         <th>Waiting</th><th>Left</th><th>Purge rules</th></tr>\n{rows}</table></div>\n"
+    )
+}
+
+fn store((name, store): (&str, StoreFigures)) -> String {
+    let (requests, served) = (store.requests(), store.served());
+    let share = match requests {
+        0 => "–".to_owned(),
+        _ => format!("{:.1} %", served as f64 / requests as f64 * 100.0),
+    };
+    format!(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{requests}</td><td>{share}</td><td>{}</td>\
+         <td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        escaped(name),
+        store.of("objects"),
+        bytes(store.of("bytes")),
+        bytes(store.of("saved-bytes")),
+        store.of("flights"),
+        store.of("waiting"),
+        store.of("evicted"),
+        store.of("purge-rules"),
     )
 }
 

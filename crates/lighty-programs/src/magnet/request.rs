@@ -211,7 +211,7 @@ impl ScriptRequest for FastcgiRequest {
                 _ => ScriptValue::Nil,
             },
             Group::PluginStats => ScriptValue::Int(self.accounts.counter(name)),
-            Group::ServerStats => ScriptValue::Nil,
+            Group::ServerStats | Group::Cache => ScriptValue::Nil,
         })
     }
 

@@ -36,6 +36,7 @@ pub(super) enum Query {
     Errors,
     Limits,
     Bans,
+    Cache,
     Metrics,
     Timings,
     Top,
@@ -58,6 +59,7 @@ pub(super) enum Change {
     ClearLimits,
     Ban,
     Unban,
+    PurgeCache,
     Forget,
     Backend(BackendChange),
 }
@@ -96,6 +98,7 @@ pub const ROUTES: &[Route] = &[
     query("/top", "the JSON of the status page", Query::Top),
     query("/limits", "limits per client, and the state of ?client=IP", Query::Limits),
     query("/bans", "clients whose connections are refused", Query::Bans),
+    query("/cache", "stores of responses with their figures", Query::Cache),
     query("/configuration", "the configuration in use, without secrets", Query::Configuration),
     query(
         "/explain",
@@ -127,6 +130,11 @@ pub const ROUTES: &[Route] = &[
     change("/limits/clear", "forget the rates of {\"client\": IP}", Change::ClearLimits),
     change("/ban", "refuse connections of {\"client\": IP} for a time", Change::Ban),
     change("/unban", "accept connections of {\"client\": IP} again", Change::Unban),
+    change(
+        "/cache/purge",
+        "remove stored responses: {\"scope\": \"url\", \"value\": URL, \"soft\": true}",
+        Change::PurgeCache,
+    ),
     backend("/backends/ready", "use a backend as configured", BackendChange::Ready),
     backend("/backends/drain", "send a backend no new requests", BackendChange::Drain),
     backend(

@@ -85,6 +85,11 @@ pub(crate) enum Ctl {
         /// Its address
         client: IpAddr,
     },
+    /// Show the stores of responses, or remove responses from them
+    Cache {
+        #[command(subcommand)]
+        command: CacheCommand,
+    },
     /// Show the last malformed requests and responses of backends, with the faults marked
     Errors,
     /// Read the configuration again, and wait for the outcome
@@ -356,6 +361,11 @@ impl Ctl {
             Self::Ban { client, for_s } => {
                 post("/ban", json!({ "client": client, "for_s": for_s }))
             }
+            Self::Cache { command: CacheCommand::Status } => Verb::Query("/cache"),
+            Self::Cache { command: CacheCommand::Purge { scope, value, soft } } => {
+                let body = json!({ "scope": scope.name(), "value": value, "soft": soft });
+                post("/cache/purge", body)
+            }
             Self::Unban { client } => post("/unban", json!({ "client": client })),
             Self::ReopenLogs => Verb::Change("/reopen-logs"),
             Self::Stop { now } => Verb::Stop { now: *now },
@@ -378,6 +388,51 @@ impl Ctl {
             Self::Forget { backend: None } => post("/backends/forget", json!({})),
             Self::Forget { backend } => post("/backends/forget", json!({ "backend": backend })),
             Self::Weight { named, weight } => named.verb("/backends/weight", *weight, None),
+        }
+    }
+}
+
+/// Commands about stored responses.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Show the stores with their figures
+    Status,
+    /// Remove responses from all stores
+    Purge {
+        /// The extent
+        scope: CacheScope,
+        /// The URL or its beginning with the host, the tag, or the host
+        #[arg(default_value = "", hide_default_value = true)]
+        value: String,
+        /// Make them stale instead
+        #[arg(long)]
+        soft: bool,
+    },
+}
+
+/// Extent of a purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CacheScope {
+    /// A URL with all its variants
+    Url,
+    /// All URLs that begin so
+    Prefix,
+    /// Responses with a tag
+    Tag,
+    /// Responses of a host
+    Host,
+    /// All responses
+    All,
+}
+
+impl CacheScope {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Url => "url",
+            Self::Prefix => "prefix",
+            Self::Tag => "tag",
+            Self::Host => "host",
+            Self::All => "all",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod backends;
+mod cache;
 mod connections;
 mod diagnosis;
 mod reloads;

@@ -174,3 +174,32 @@ fn explain_judges_physical_paths_as_they_are_found() {
     let lines = answer(&setup, &["/d/"]);
     assert!(lines.contains(&"status 403".to_owned()), "{lines:?}");
 }
+
+#[test]
+fn explain_says_whether_a_response_would_be_stored() {
+    let setup = lighty!().config(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"127.0.0.1:1\" )\n\
+         cache.stores = ( \"pages\" => ( \"memory\" => \"4M\" ) )\ncache.store = \"pages\"\n\
+         cache.key = ( \"cookie:lang\" )\ncache.key-query = ( \"!utm_*\" )\n\
+         cache.valid = ( \"200\" => \"10min\" )\ncache.stale-if-error = \"1h\"",
+    );
+    let lines = answer(&setup, &["http://a.example/b?utm_x=1&c=2"]);
+    for line in [
+        "step cache: store \"pages\"",
+        "step cache: 200 with max-age=60 is stored for 60 s, and 3600 s longer if the backend fails",
+        "step cache: 200 without a lifetime is stored for 600 s, and 3600 s longer if the backend fails",
+        "step cache: 404 without a lifetime is not stored: the response has no lifetime",
+        "step cache: 200 with max-age=60 and Set-Cookie is not stored: the response sets a cookie",
+    ] {
+        assert!(lines.iter().any(|known| known == line), "{line}: {lines:#?}");
+    }
+    let key = lines.iter().find(|line| line.starts_with("step cache: key")).expect("a key");
+    assert!(key.contains("http://a.example/b?c=2 at "), "{key}");
+    assert!(key.ends_with(", with cookie:lang"), "{key}");
+    let lines = answer(&setup, &["http://a.example/b", "-H", "Authorization: Basic eA=="]);
+    let line = "step cache: 200 with max-age=60 is not stored: the request has credentials";
+    assert!(lines.iter().any(|known| known == line), "{lines:#?}");
+    let lines = answer(&setup, &["http://a.example/b", "--method", "POST"]);
+    let line = "step cache: the request goes past it: the method is neither GET nor HEAD";
+    assert!(lines.iter().any(|known| known == line), "{lines:#?}");
+}

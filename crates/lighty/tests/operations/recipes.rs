@@ -4,6 +4,7 @@
 mod access;
 mod applications;
 mod balancing;
+mod caching;
 mod files;
 mod hosts;
 mod observing;
@@ -34,6 +35,7 @@ fn every_recipe_has_a_test() {
         include_str!("recipes/access.rs"),
         include_str!("recipes/applications.rs"),
         include_str!("recipes/balancing.rs"),
+        include_str!("recipes/caching.rs"),
         include_str!("recipes/files.rs"),
         include_str!("recipes/hosts.rs"),
         include_str!("recipes/observing.rs"),

@@ -5,9 +5,11 @@ mod bars;
 mod disk;
 mod flights;
 mod lessons;
+mod observing;
 mod pairs;
 mod poisoning;
 mod purging;
+mod scripts;
 mod validation;
 
 use std::sync::Arc;
@@ -69,6 +71,9 @@ fn response_decides_whether_it_is_stored() {
         ("Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\n", true),
         ("Last-Modified: Mon, 01 Jan 2001 00:00:00 GMT\r\n", true),
         ("CDN-Cache-Control: max-age=600\r\nCache-Control: no-store\r\n", true),
+        ("X-Accel-Expires: 600\r\nCache-Control: no-store\r\n", true),
+        ("X-Accel-Expires: 0\r\nCache-Control: max-age=600\r\n", false),
+        ("Surrogate-Control: max-age=600\r\n", false),
         ("", false),
         ("Cache-Control: no-store\r\n", false),
         ("Cache-Control: private, max-age=600\r\n", false),
@@ -79,9 +84,14 @@ fn response_decides_whether_it_is_stored() {
     ] {
         let backend = counting(fields);
         let server = caching(&backend, "");
-        let _ = server.get("/a");
         let again = if is_stored { "answer 1" } else { "answer 2" };
-        assert_eq!(server.get("/a").text(), again, "{fields}");
+        for expected in ["answer 1", again] {
+            let page = server.get("/a");
+            assert_eq!(page.text(), expected, "{fields}");
+            for name in ["X-Accel-Expires", "Surrogate-Control"] {
+                assert_eq!(page.field(name), None, "{fields}");
+            }
+        }
     }
 }
 
@@ -118,6 +128,28 @@ fn varying_responses_are_kept_apart() {
     assert_eq!(backend.requests().len(), 3, "the oldest of three variants is gone");
     assert_eq!(ask("a"), "a");
     assert_eq!(backend.requests().len(), 4);
+}
+
+#[test]
+fn response_in_the_preferred_language_is_served_again() {
+    let backend = Backend::replying(|seen| {
+        let wanted = seen.field("Accept-Language").unwrap_or("en");
+        let language = if wanted.starts_with("de") { "de" } else { "en" };
+        let vary = "Cache-Control: max-age=600\r\nVary: Accept-Language\r\n";
+        answer("200 OK", &format!("{vary}Content-Language: {language}\r\n"), language)
+    });
+    let server = caching(&backend, "");
+    let ask = |accepted: &str| {
+        let page = server.get_with("/", &format!("Accept-Language: {accepted}\r\n"));
+        (page.text().to_owned(), backend.requests().len())
+    };
+    assert_eq!(ask("de, en;q=0.5"), ("de".to_owned(), 1));
+    // Equal, then equal in the first preference.
+    assert_eq!(ask("DE ,en; q=0.5"), ("de".to_owned(), 1));
+    assert_eq!(ask("de, fr;q=0.8"), ("de".to_owned(), 1));
+    assert_eq!(ask("fr, de;q=0.8"), ("en".to_owned(), 2));
+    assert_eq!(ask("de;q=0.8, en"), ("en".to_owned(), 2));
+    assert_eq!(ask("de, en"), ("de".to_owned(), 3), "no preference");
 }
 
 #[test]

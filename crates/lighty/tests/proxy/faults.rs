@@ -3,6 +3,7 @@
 mod clients;
 mod connections;
 mod responses;
+mod status_field;
 
 use std::time::Duration;
 

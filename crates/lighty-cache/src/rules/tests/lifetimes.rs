@@ -1,6 +1,6 @@
 use lighty_http::cache_control::SECONDS_MAX;
 
-use super::super::FreshnessFlags;
+use super::super::{FreshnessFlags, ValidRow};
 use super::*;
 
 fn lifetime(response: &[&str]) -> u32 {
@@ -255,4 +255,55 @@ fn first_valid_target_counts() {
     let none = Policy { targets: Vec::new(), ..Policy::default() };
     let stored = store_with(&[], 200, &[cdn, "Cache-Control: max-age=3"], &none);
     assert_eq!(stored.map(|stored| stored.lifetime_s), Ok(3));
+}
+
+#[test]
+fn accel_expires_counts_in_place_of_cache_control() {
+    let moment = |seconds: i64| format!("X-Accel-Expires: @{}", NOW + seconds);
+    let later = &*moment(300);
+    for (response, seconds) in [
+        (&["X-Accel-Expires: 60"][..], 60),
+        (&["X-Accel-Expires: 60", "Cache-Control: no-store, max-age=5"], 60),
+        (&["X-Accel-Expires: 60", "Cache-Control: private", "Expires: 0"], 60),
+        (&["X-Accel-Expires: 60", "CDN-Cache-Control: max-age=5"], 60),
+        (&["X-Accel-Expires: 60", "Age: 30"], 90),
+        (&[later], 300),
+        (&["X-Accel-Expires: x", "Cache-Control: max-age=5"], 5),
+        (&["X-Accel-Expires: -1", "Cache-Control: max-age=5"], 5),
+        (&["X-Accel-Expires: @", "Cache-Control: max-age=5"], 5),
+    ] {
+        assert_eq!(lifetime(response), seconds, "{response:?}");
+    }
+    let past = &*moment(-1);
+    for response in [&["X-Accel-Expires: 0", "Cache-Control: max-age=60"][..], &[past]] {
+        let stored = store_with(&[], 200, response, &Policy::default());
+        assert_eq!(stored, Err(Unstorable::AccelExpires), "{response:?}");
+    }
+    // `cache.override` is about Cache-Control.
+    let valid = vec![ValidRow { status: Some(200), seconds: 10 }];
+    let policy = Policy { overrides: true, valid, ..Policy::default() };
+    let stored = store_with(&[], 200, &["X-Accel-Expires: 60"], &policy).expect("storable");
+    assert_eq!(stored.lifetime_s, 60);
+}
+
+#[test]
+fn surrogate_control_counts_if_it_is_named() {
+    let targets = vec!["Surrogate-Control".into(), "CDN-Cache-Control".into()];
+    let named = Policy { targets, ..Policy::default() };
+    let control = "Cache-Control: max-age=5";
+    for (surrogate, seconds, stale_s) in [
+        ("max-age=60", 60, 0),
+        ("max-age=60+30", 60, 30),
+        ("max-age=60, stale-while-revalidate=9", 60, 9),
+        ("content=\"ESI/1.0\", max-age=60", 60, 0),
+    ] {
+        let field = format!("Surrogate-Control: {surrogate}");
+        let stored = store_with(&[], 200, &[&field, control], &named).expect("storable");
+        assert_eq!((stored.lifetime_s, stored.stale_while_revalidate_s), (seconds, stale_s));
+        let stored = store_with(&[], 200, &[&field, control], &Policy::default());
+        assert_eq!(stored.expect("storable").lifetime_s, 5);
+    }
+    let stored = store_with(&[], 200, &["Surrogate-Control: no-store", control], &named);
+    assert_eq!(stored, Err(Unstorable::NoStore));
+    assert_eq!(store_with(&[], 200, &[control], &named).expect("storable").lifetime_s, 5);
 }

@@ -104,6 +104,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         prop::sample::select(&DIRECTIVES[..]),
     )
         .prop_map(|(valid, overrides, seconds, percent, set_cookie, directives)| Policy {
+            ordered_s: None,
             valid,
             overrides,
             heuristic_percent: percent,

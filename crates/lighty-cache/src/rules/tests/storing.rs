@@ -265,6 +265,11 @@ fn deceptive_extensions_are_found() {
         ("/account", Some("text/html"), true),
         ("/x.css/", Some("text/html"), true),
         ("", None, true),
+        ("/cat.jpg", Some("image/webp"), true),
+        ("/cat.jpg", Some("IMAGE/AVIF"), true),
+        ("/cat.jpg", Some("image/svg+xml"), false),
+        ("/cat.svg", Some("image/png"), false),
+        ("/cat.jpg", Some("text/html"), false),
     ] {
         let content_type = content_type.map(str::as_bytes);
         assert_eq!(types_agree(path.as_bytes(), content_type), agrees, "{path}");

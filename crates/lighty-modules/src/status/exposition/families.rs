@@ -2,6 +2,7 @@
 
 mod backends;
 mod counters;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Family> {
     all.extend(hosts(facts));
     all.extend(backends::families(facts));
     all.extend(counters::families(&facts.figures));
+    all.extend(stores::families(facts));
     all.extend(workers(facts));
     all.extend(listeners(facts));
     all.extend(server(facts));

@@ -31,6 +31,11 @@ pub(crate) struct ProxyParts {
 }
 
 impl ProxyParts {
+    /// True for `proxy-core.status-header`.
+    pub(crate) fn adds_status(&self) -> bool {
+        self.core.status_field
+    }
+
     /// Returns true if no directive takes requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.core.backends.is_empty() && self.families.iter().all(|f| f.servers.is_empty())
@@ -88,6 +93,7 @@ pub(super) struct CoreParts {
     pub(super) forwarded: ForwardedRules,
     pub(super) upgrade: bool,
     pub(super) trailers: bool,
+    pub(super) status_field: bool,
     pub(super) debug: bool,
 }
 
@@ -109,6 +115,7 @@ impl Default for CoreParts {
             forwarded: ForwardedRules::default(),
             upgrade: false,
             trailers: false,
+            status_field: false,
             debug: false,
         }
     }

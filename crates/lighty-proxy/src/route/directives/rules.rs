@@ -55,6 +55,15 @@ fn sent_files() -> Vec<Directive> {
                  again with another URL or host, `X-Rewrite-Backend` with the backend it names.",
             )
             .example("proxy-core.allow-x-rewrite = \"enable\""),
+        Directive::bool("proxy-core.status-header", |s, on| of(s).core.status_field = on)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Adds `Proxy-Status` (RFC 9209) to responses that say that a backend has failed: \
+                 `lighty; error=connection_refused`, or `lighty; received-status=500` for a \
+                 backend's own error. Applies to backends of all directives.",
+            )
+            .example("proxy-core.status-header = \"enable\""),
         Directive::bool("proxy-core.strict-lines", |s, on| of(s).shared.strict_lines = on)
             .default("disable")
             .since("lighty 0.1")

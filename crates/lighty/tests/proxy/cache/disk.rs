@@ -214,7 +214,7 @@ fn full_disk_stops_storing_and_nothing_else() {
         let _ = get(&server, &target);
         let _ = get(&server, &target);
     }
-    assert!(figure(&server, "cache.disk-write-errors") > 0);
+    assert!(figure(&server, "cache.files.disk-write-errors") > 0);
     drop(server);
     let unmounted = std::process::Command::new("umount").arg("-l").arg(dir.path()).status();
     assert!(unmounted.is_ok_and(|status| status.success()));

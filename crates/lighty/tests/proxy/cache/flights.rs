@@ -65,7 +65,9 @@ fn response_that_is_not_stored_releases_those_that_wait() {
     texts.dedup();
     assert_eq!(texts.len(), 10, "each has its own: {texts:?}");
     // The next ones do not wait for each other at all.
-    assert!(server.get("/").field("Cache-Status").is_none());
+    assert!(
+        server.get("/").field("Cache-Status").is_some_and(|text| text.ends_with("detail=pass"))
+    );
 }
 
 #[test]
@@ -218,4 +220,34 @@ fn fetch_of_an_endless_body_ends_with_its_last_client() {
     assert!(client.read_exact(200_000).is_ok());
     client.reset();
     assert!(wait_until(SOON, || backend.open() == 0), "{}", backend.open());
+}
+
+#[test]
+fn early_hints_reach_the_client_that_began_the_fetch() {
+    let gate = Arc::new(Barrier::new(2));
+    let own = Arc::clone(&gate);
+    let backend = Backend::start(move |peer| {
+        while let Some(seen) = peer.request() {
+            if !peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n") {
+                return;
+            }
+            if seen.target() == "/" {
+                own.wait();
+            }
+            peer.send(answer("200 OK", FRESH, "page"));
+        }
+    });
+    let server = caching(&backend, "");
+    let mut first = ask(&server, 1, "/").pop().expect("a client");
+    assert_eq!(first.interim(), 103);
+    let mut second = ask(&server, 1, "/").pop().expect("a client");
+    // The second request waits once a third one has been served.
+    assert_eq!(server.get("/other").field("Cache-Status"), Some("lighty; fwd=uri-miss; stored"));
+    gate.wait();
+    // Neither requests that wait nor hits get any.
+    let mut third = ask(&server, 1, "/").pop().expect("a client");
+    for client in [&mut first, &mut second, &mut third] {
+        let page = client.response();
+        assert_eq!((page.text(), page.interim.len()), ("page", 0));
+    }
 }

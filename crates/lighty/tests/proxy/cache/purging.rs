@@ -116,3 +116,37 @@ fn purge_without_a_permission_is_an_error() {
         lighty!().config("cache.purge = ( \"/purge\" => ( ) )").run(&["-t", "-f", "@CONF@"]);
     assert!(code != 0 && text.contains("anybody could purge"), "{text}");
 }
+
+#[test]
+fn unsafe_request_invalidates_groups() {
+    let backend = Backend::replying(|seen| match (seen.method(), seen.target()) {
+        ("POST", "/lists") => answer("200 OK", "Cache-Group-Invalidation: \"lists\"\r\n", "ok"),
+        ("POST", _) => answer("200 OK", "", "ok"),
+        (_, "/lists") => {
+            answer("200 OK", &format!("{FRESH}Cache-Group-Invalidation: \"lists\"\r\n"), "ok")
+        }
+        (_, "/alone") => answer("200 OK", FRESH, "ok"),
+        _ => answer("200 OK", &format!("{FRESH}Cache-Groups: \"lists\", \"b\"\r\n"), "ok"),
+    });
+    let server = caching(&backend, "");
+    let post = |target: &str| {
+        let mut client = server.connect();
+        client.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert_eq!(client.response().status, 200);
+    };
+    let is_hit = |target: &str| {
+        let page = server.get(target);
+        page.field("Cache-Status").is_some_and(|text| text.contains("hit"))
+    };
+    let all = ["/a", "/b", "/alone"];
+    assert_eq!(all.map(is_hit), [false; 3]);
+    assert!(!is_hit("/lists"), "a GET invalidates nothing");
+    assert_eq!(all.map(is_hit), [true; 3]);
+    post("/other");
+    assert_eq!(all.map(is_hit), [true; 3]);
+    post("/lists");
+    assert_eq!(all.map(is_hit), [false, false, true]);
+    assert_eq!(all.map(is_hit), [true; 3]);
+}

@@ -1,0 +1,117 @@
+//! The part of a fetch that belongs to the client that began it: interim responses, fields that are
+//! not stored, timings, and responses that nobody shares.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use lighty_cache::rules::Unstorable;
+use lighty_core::exchange::stage::Stages;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::{Client, Exchange, Fault};
+use lighty_http::{Fields, Status};
+
+/// The results for the client that began a fetch.
+#[derive(Clone, Default)]
+pub(super) struct Handover(Rc<RefCell<Handed>>);
+
+#[derive(Default)]
+struct Handed {
+    unshared: Option<Unshared>,
+    unstored: Fields,
+    is_validated: bool,
+    timings: Option<(Stages, Option<UpstreamTrace>)>,
+}
+
+/// A response that is for its first request alone, and the reason.
+pub(super) struct Unshared {
+    pub(super) part: Box<Exchange>,
+    pub(super) reason: Option<Unstorable>,
+}
+
+impl Handover {
+    /// Hands a whole response over.
+    pub(super) fn give(&self, unshared: Unshared) {
+        self.0.borrow_mut().unshared = Some(unshared);
+    }
+
+    /// Hands over the fields that only this client gets, of a response that others share.
+    pub(super) fn give_fields(&self, unstored: Fields) {
+        self.0.borrow_mut().unstored = unstored;
+    }
+
+    /// The backend has confirmed the stored response.
+    pub(super) fn set_validated(&self) {
+        self.0.borrow_mut().is_validated = true;
+    }
+
+    /// True if the backend has confirmed the stored response.
+    pub(super) fn is_validated(&self) -> bool {
+        self.0.borrow().is_validated
+    }
+
+    /// Hands over the timings of the fetch up to its head.
+    pub(super) fn give_timings(&self, part: &Exchange) {
+        let trace = part.ext::<UpstreamTrace>().cloned();
+        self.0.borrow_mut().timings = Some((part.stages, trace));
+    }
+
+    /// The response, if it is for this client alone.
+    pub(super) fn take(&self) -> Option<Unshared> {
+        self.0.borrow_mut().unshared.take()
+    }
+
+    /// Adds the fields that only this client gets.
+    pub(super) fn add_fields(&self, ex: &mut Exchange) {
+        let unstored = std::mem::take(&mut self.0.borrow_mut().unstored);
+        if !unstored.is_empty() {
+            ex.response.yield_to(&unstored);
+            ex.response.fields.append(&unstored);
+        }
+    }
+
+    /// Adds the timings of the fetch, which this request has waited for.
+    pub(super) fn add_timings(&self, ex: &mut Exchange) {
+        let Some((stages, trace)) = self.0.borrow_mut().timings.take() else { return };
+        ex.stages = stages;
+        if let Some(trace) = trace {
+            *ex.ext_mut::<UpstreamTrace>() = trace;
+        }
+    }
+}
+
+/// The client that waits for a fetch it has begun. Dropped at the end of the wait, so that interim
+/// responses do not run into a later response on its connection.
+pub(super) struct WaitingClient(Rc<RefCell<dyn Client>>);
+
+/// The client of a fetch: passes interim responses on while the request waits. It never leaves,
+/// because the fetch belongs to no client.
+struct InterimRelay(Weak<WaitingClient>);
+
+/// Lets a fetch pass interim responses on to the client of a request. `None` if there is no client.
+pub(super) fn relay_interim(ex: &Exchange, part: &mut Exchange) -> Option<Rc<WaitingClient>> {
+    let waiting = Rc::new(WaitingClient(Rc::clone(ex.client.as_ref()?)));
+    part.client = Some(Rc::new(RefCell::new(InterimRelay(Rc::downgrade(&waiting)))));
+    Some(waiting)
+}
+
+impl Client for InterimRelay {
+    fn interim(&mut self, status: Status, fields: &Fields) {
+        if let Some(waiting) = self.0.upgrade() {
+            waiting.0.borrow_mut().interim(status, fields);
+        }
+    }
+
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<Fault> {
+        Poll::Pending
+    }
+
+    fn local_ip(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn pause_body_timer(&mut self) {}
+
+    fn cancel(&mut self) {}
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lighty_testkit::http2::Http2;
 use lighty_testkit::place_db::{PlaceValue, map, place_db};
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::{lighty, wait_until};
@@ -169,6 +170,15 @@ fn places_of_one_connection_follow_its_addresses_and_the_database() {
         client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
         client.response().field("X-Mark").unwrap_or_default().to_owned()
     };
+    let mut streams = Http2::connect(server.address());
+    let mut mark_of_stream = |address: &str| {
+        let response = streams.get_with("/a", &[("x-forwarded-for", address)]);
+        response.field("x-mark").unwrap_or_default()
+    };
+    for _ in 0..2 {
+        let marks = ["192.0.2.1", "198.51.100.1", "192.0.2.2"].map(&mut mark_of_stream);
+        assert_eq!(marks, ["de", "", "de"]);
+    }
     for _ in 0..2 {
         assert_eq!((&*mark("192.0.2.1"), &*mark("198.51.100.1")), ("de", ""));
         assert_eq!(mark("192.0.2.2"), "de");
@@ -176,10 +186,11 @@ fn places_of_one_connection_follow_its_addresses_and_the_database() {
     replace(&server.directory().join("one.mmdb"), of("FR"));
     assert!(wait_until(SOON, || mark("192.0.2.1") == "fr"), "{}", server.log());
     assert_eq!((&*mark("198.51.100.1"), &*mark("192.0.2.2")), ("", "fr"));
+    assert_eq!(mark_of_stream("192.0.2.1"), "fr");
     let log = server.directory().join("access.log");
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
-    assert!(wait_until(SOON, || lines().ends_with("FR\n-\nFR\n")), "{}", lines());
-    assert!(lines().starts_with("DE\n-\nDE\nDE\n-\nDE\n"), "{}", lines());
+    assert!(wait_until(SOON, || lines().ends_with("FR\n-\nFR\nFR\n")), "{}", lines());
+    assert!(lines().starts_with(&"DE\n-\nDE\n".repeat(4)), "{}", lines());
 }
 
 #[test]

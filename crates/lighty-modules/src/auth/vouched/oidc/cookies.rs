@@ -48,7 +48,7 @@ pub(in crate::auth::vouched) fn take(ex: &mut Exchange) {
     let is_own = |name: &[u8]| {
         providers.iter().any(|one| {
             [true, false].iter().any(|is_secure| {
-                let rest = name.strip_prefix(base_name(one, *is_secure).as_bytes());
+                let rest = name.strip_prefix(one.cookie_name(*is_secure).as_bytes());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
             })
         })
@@ -59,13 +59,6 @@ pub(in crate::auth::vouched) fn take(ex: &mut Exchange) {
         remove_cookies(&mut ex.request.fields, is_own);
         Rc::make_mut(&mut ex.ext_mut::<SignInCookies>().0).extend(own);
     }
-}
-
-/// The beginning of the names of a provider's cookies. Browsers accept `__Host-` from the host
-/// itself over TLS alone.
-fn base_name(provider: &SignInProvider, is_secure: bool) -> String {
-    let prefix = if is_secure { "__Host-lighty-" } else { "lighty-" };
-    format!("{prefix}{}", provider.name())
 }
 
 /// A browser's cookies for one provider.
@@ -93,7 +86,7 @@ impl CookieJar {
         Ok(Self {
             cookies: ex.ext::<SignInCookies>().map(|own| Rc::clone(&own.0)).unwrap_or_default(),
             keys: settings.module::<OidcSettings>().keys()?,
-            base: base_name(provider, is_secure),
+            base: provider.cookie_name(is_secure).to_owned(),
             is_secure,
             host: parts.authority.to_ascii_lowercase(),
             provider: Arc::clone(provider),

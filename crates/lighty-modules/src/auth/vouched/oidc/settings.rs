@@ -60,6 +60,8 @@ pub(in crate::auth) struct SignInProvider {
     pub(super) groups_claim: Arc<str>,
     pub(super) session_s: i64,
     pub(super) after_logout: Arc<str>,
+    /// Beginnings of the names of its cookies, without TLS and with it.
+    cookie_names: [String; 2],
 }
 
 impl std::fmt::Debug for SignInProvider {
@@ -71,6 +73,12 @@ impl std::fmt::Debug for SignInProvider {
 impl SignInProvider {
     pub(super) fn name(&self) -> &str {
         &self.provider.spec().name
+    }
+
+    /// The beginning of the names of its cookies. Browsers accept `__Host-` from the host itself
+    /// over TLS alone.
+    pub(super) fn cookie_name(&self, is_secure: bool) -> &str {
+        &self.cookie_names[usize::from(is_secure)]
     }
 }
 
@@ -413,6 +421,7 @@ impl ProviderDraft {
             groups_claim: self.groups_claim,
             session_s: i64::try_from(self.session_s).unwrap_or(0),
             after_logout: self.after_logout,
+            cookie_names: ["", "__Host-"].map(|prefix| format!("{prefix}lighty-{}", &**name)),
         })
     }
 }

@@ -8,23 +8,29 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 
 use crate::disk::{Disk, LargeWriter};
 use crate::flight::Flight;
-use crate::store::Pilot;
 
 /// Bytes that are written at once.
 const WRITE_BYTES: u64 = 1 << 20;
 
+/// The owner of a flight, as its body knows it.
+pub(crate) trait Arrival: Send {
+    /// The body is complete in a file.
+    fn land_large(self: Box<Self>, writer: LargeWriter);
+
+    /// The body is complete, and nothing is stored.
+    fn land_unstored(self: Box<Self>);
+}
+
 /// A body that is being written. Dropped before its end, it removes the file.
-#[derive(Debug)]
 pub(crate) struct Spill(Arc<SharedSpill>);
 
-#[derive(Debug)]
 struct SharedSpill {
     disk: Arc<Disk>,
     flight: Arc<Flight>,
     state: Mutex<SpillState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct SpillState {
     /// Not there before the first byte, while a thread has it, and after an error.
     writer: Option<LargeWriter>,
@@ -33,7 +39,7 @@ struct SpillState {
     is_abandoned: bool,
     is_complete: bool,
     /// The body is complete.
-    finishing: Option<Pilot>,
+    finishing: Option<Box<dyn Arrival>>,
 }
 
 impl Spill {
@@ -56,7 +62,7 @@ impl Spill {
     }
 
     /// The body is complete: its pilot lands once all is written.
-    pub(crate) fn finish(self, pilot: Pilot) {
+    pub(crate) fn finish(self, pilot: Box<dyn Arrival>) {
         {
             let mut state = self.0.state();
             state.is_complete = true;
@@ -76,6 +82,12 @@ impl Spill {
         if ThreadPool::global().spawn(Lane::Write, job).is_err() {
             shared.fail(None);
         }
+    }
+}
+
+impl std::fmt::Debug for Spill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spill").field("disk", &self.0.disk).finish_non_exhaustive()
     }
 }
 

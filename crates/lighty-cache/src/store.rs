@@ -1,26 +1,26 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
-//! No lock is held during I/O or while another one is taken, but for the queues' and then a part's.
+//! `below` has the way to the disk, `pilot` the ends of a flight. No lock is held during I/O or while another one is taken, but for the queues' and then a part's.
+
+mod below;
+mod pilot;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::Bytes;
 use foldhash::quality::RandomState;
 use lighty_http::Fields;
 use lighty_io::clock;
 
-use crate::disk::{Disk, DiskPlace, LargeWriter, SEGMENT_OBJECT_BYTES_MAX};
+use crate::disk::{Disk, SEGMENT_OBJECT_BYTES_MAX};
 use crate::eviction::Queues;
-use crate::flight::{Flight, FlightHead, Passenger};
+use crate::flight::{Flight, Passenger};
 use crate::key::Key;
-use crate::object::{Content, Object, StoredHead};
-use crate::purge::{KeyPlaces, PurgeEntry, PurgeKind, PurgeScope, Purges};
+use crate::object::Object;
+use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
 use crate::rules::{preferred_language_key, selecting_key};
 use crate::spill::Spill;
 
@@ -265,129 +265,6 @@ impl ResponseStore {
         Some(object)
     }
 
-    /// Looks up where the response to a request lies on the disk. No I/O.
-    pub fn locate(&self, key: &Key, request: &Fields) -> Option<DiskPlace> {
-        self.disk.as_ref()?.locate(key, request)
-    }
-
-    /// Reads a response from the disk, unless another request has done so meanwhile. `None` if it is
-    /// not there any more. For threads that may wait for the disk.
-    pub fn load(&self, key: &Key, request: &Fields, place: &DiskPlace) -> Option<Arc<Object>> {
-        if let Some(object) = self.find(key, request) {
-            return Some(object);
-        }
-        let disk = self.disk.as_ref()?;
-        let object = disk.load(place)?;
-        let purged = self.purges.compare(&object.key, &object.head.tags, object.sent_at);
-        // The rules since a later moment than now are lost.
-        if purged.hard || object.sent_at > self.purges.now() {
-            self.counters.purged.fetch_add(1, Ordering::Relaxed);
-            disk.forget_place(place);
-            return None;
-        }
-        if purged.soft {
-            object.make_stale();
-        }
-        self.counters.hits.fetch_add(1, Ordering::Relaxed);
-        let object = Arc::new(object);
-        self.adopt(&object);
-        Some(object)
-    }
-
-    /// Puts an object from the disk into the index, unless a newer one is there.
-    fn adopt(&self, object: &Arc<Object>) {
-        let variants = unpoisoned(&self.limits).variants;
-        let mut gone = Vec::new();
-        {
-            let mut shard = unpoisoned(self.shard(&object.key));
-            let resource = shard.resources.entry(object.key.clone()).or_default();
-            let is_known =
-                resource.variants.iter().any(|known| known.selecting == object.selecting);
-            let has_other_names =
-                !resource.variants.is_empty() && resource.names != object.head.names;
-            if is_known || has_other_names {
-                return;
-            }
-            resource.names.clone_from(&object.head.names);
-            while resource.variants.len() >= variants.max(1) {
-                gone.push(resource.variants.remove(0));
-            }
-            resource.variants.push(Arc::clone(object));
-        }
-        self.hold(object, &gone);
-        self.make_room();
-    }
-
-    /// True if another object has taken the place of this one in memory.
-    pub(crate) fn is_superseded(&self, object: &Arc<Object>) -> bool {
-        let shard = unpoisoned(self.shard(&object.key));
-        shard.resources.get(&object.key).is_some_and(|resource| {
-            let mut variants = resource.variants.iter();
-            variants.any(|known| known.selecting == object.selecting && !Arc::ptr_eq(known, object))
-        })
-    }
-
-    /// Takes an object out of memory whose body has left the disk, or is damaged.
-    pub fn drop_from_memory(&self, object: &Arc<Object>) {
-        self.drop_from_index(object);
-        // Objects are marked under this lock alone, so that none is counted twice.
-        let mut held = unpoisoned(&self.held);
-        if object.remove() {
-            held.queues.forget(object);
-            held.leave(self.purges.url(&object.key));
-        }
-    }
-
-    /// Removes an object with a damaged body.
-    pub fn remove_damaged(&self, object: &Arc<Object>) {
-        if let Some(disk) = &self.disk {
-            disk.counters().damaged.fetch_add(1, Ordering::Relaxed);
-        }
-        self.remove(object);
-    }
-
-    /// Has an object keep its body on the disk alone.
-    pub(crate) fn move_to_disk(&self, object: &Arc<Object>, content: Content) {
-        if object.is_removed() {
-            return;
-        }
-        let place = (object.key.clone(), object.selecting.clone());
-        let moved = Object::new(place, object.head.clone(), content, object.sent_at);
-        moved.set_on_disk();
-        if object.is_purged_softly() {
-            moved.make_stale();
-        }
-        let moved = Arc::new(moved);
-        {
-            let mut shard = unpoisoned(self.shard(&object.key));
-            let Some(resource) = shard.resources.get_mut(&object.key) else { return };
-            let same = |known: &&mut Arc<Object>| Arc::ptr_eq(known, object);
-            let Some(known) = resource.variants.iter_mut().find(same) else { return };
-            *known = Arc::clone(&moved);
-        }
-        self.hold(&moved, &[Arc::clone(object)]);
-    }
-
-    /// Objects in memory that were used and are not on the disk.
-    pub(crate) fn unsaved(&self) -> Vec<Arc<Object>> {
-        let mut unsaved = Vec::new();
-        for shard in &self.shards {
-            let shard = unpoisoned(shard);
-            let variants = shard.resources.values().flat_map(|resource| &resource.variants);
-            unsaved.extend(variants.filter(|object| object.was_used()).cloned());
-        }
-        unsaved.retain(|object| !self.disk.as_ref().is_some_and(|disk| disk.has(object)));
-        unsaved
-    }
-
-    /// Ends the use of the disk: writes what was used, and lets another process have the directory.
-    /// Waits at most this time.
-    pub fn close(&self, wait: Duration) {
-        if let Some(disk) = &self.disk {
-            disk.close(wait);
-        }
-    }
-
     /// Joins the flight for a request, or begins one.
     pub fn join(
         self: &Arc<Self>,
@@ -463,24 +340,6 @@ impl ResponseStore {
             disk.log_purge(&rule);
         }
         entry.moment
-    }
-
-    /// Waits until all purge rules so far hold after a crash, too. For threads that may wait for
-    /// the disk.
-    pub fn wait_for_purges(&self) {
-        if let Some(disk) = &self.disk {
-            disk.wait_for_purges();
-        }
-    }
-
-    /// Adds purge rules of an earlier process.
-    pub(crate) fn merge_purges(&self, entries: &[PurgeEntry]) {
-        self.purges.merge(entries);
-    }
-
-    /// All purge rules.
-    pub(crate) fn purge_entries(&self) -> Vec<PurgeEntry> {
-        self.purges.entries()
     }
 
     /// Removes the responses of a URL with all variants, if there are any: for requests that change
@@ -594,14 +453,6 @@ impl ResponseStore {
             self.retire(&object);
         }
     }
-
-    /// Has an object that leaves memory written, if it was used.
-    fn retire(&self, object: &Arc<Object>) {
-        let Some(disk) = &self.disk else { return };
-        if object.was_used() && !object.is_obsolete() && !disk.has(object) {
-            disk.save(object);
-        }
-    }
 }
 
 impl Resource {
@@ -623,193 +474,6 @@ impl Resource {
 
     fn is_empty(&self) -> bool {
         self.variants.is_empty() && self.flights.is_empty()
-    }
-}
-
-impl Pilot {
-    /// The response is shared: its head is here.
-    pub fn depart(&self, head: FlightHead) {
-        self.flight.depart(Arc::new(head));
-    }
-
-    /// Adds a piece of the body. Returns false once the body is too large to be stored, or bodies
-    /// that arrive take too much of the memory: it goes on to its readers, and later requests begin
-    /// a flight of their own.
-    pub fn push(&mut self, piece: Bytes) -> bool {
-        let limits = *unpoisoned(&self.store.limits);
-        let bytes = piece.len() as u64;
-        self.pushed += bytes;
-        let arriving = &self.store.counters.arriving_bytes;
-        let all =
-            if self.is_spilled { 0 } else { arriving.fetch_add(bytes, Ordering::Relaxed) + bytes };
-        let most = (limits.memory / 2).max(limits.memory_object_bytes());
-        self.flight.push(piece);
-        let mut is_storable = self.pushed <= limits.object_bytes;
-        let is_large = self.pushed > limits.memory_object_bytes() || all > most;
-        if is_storable && (self.spill.is_some() || is_large) {
-            is_storable = self.spill();
-        }
-        if !is_storable {
-            self.spill = None;
-            self.leave_index();
-            self.flight.narrow();
-        }
-        is_storable
-    }
-
-    /// Has the body written to a file. Returns false if it cannot be.
-    fn spill(&mut self) -> bool {
-        if let Some(spill) = &self.spill {
-            return spill.advance();
-        }
-        let Some(disk) = self.store.disk.as_ref().filter(|disk| disk.is_ready()) else {
-            return false;
-        };
-        let spill = Spill::new(disk, &self.flight);
-        // From now on it is in the file, and not in memory.
-        self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
-        self.is_spilled = true;
-        self.spill.insert(spill).advance()
-    }
-
-    /// Ready unless too much of a large body waits for a slow reader.
-    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.flight.poll_room(cx)
-    }
-
-    /// Ready once no request waits for the response.
-    pub fn poll_empty(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.flight.poll_empty(cx)
-    }
-
-    /// Number of requests that wait for the response or read it.
-    pub fn passengers(&self) -> usize {
-        self.flight.passengers()
-    }
-
-    /// The body is complete: stores the response.
-    pub fn land(mut self) {
-        match self.spill.take() {
-            Some(spill) => spill.finish(self),
-            None => self.land_from_memory(),
-        }
-    }
-
-    fn land_from_memory(self) {
-        let Some(content) = self.flight.content() else { return self.land_unstored() };
-        let Some(object) = self.object(content) else { return };
-        self.store.put(&object, true);
-        let limits = *unpoisoned(&self.store.limits);
-        if let Some(disk) = &self.store.disk
-            && object.content.len() > limits.disk_from_bytes
-        {
-            disk.save(&object);
-        }
-        self.flight.land(&object);
-    }
-
-    /// The body is complete, and nothing is stored.
-    pub(crate) fn land_unstored(self) {
-        if let Some(object) = self.object(Content::default()) {
-            self.leave_index();
-            self.flight.narrow();
-            self.flight.land(&object);
-        }
-    }
-
-    /// The body is complete in a file.
-    pub(crate) fn land_large(self, writer: LargeWriter) {
-        let Some(disk) = self.store.disk.clone() else { return };
-        let (number, length) = (writer.number, writer.written());
-        let finished = disk.finish_large(writer);
-        disk.discount_arriving(length);
-        let stored = match finished {
-            Ok(stored) => stored,
-            Err(error) => {
-                disk.note_write_error(&error);
-                disk.abandon_large(number);
-                return self.land_unstored();
-            }
-        };
-        let Some(object) = self.object(Content::on_disk(stored, length)) else { return };
-        self.store.put(&object, true);
-        if !disk.save(&object) {
-            self.store.remove(&object);
-            disk.abandon_large(number);
-        }
-        self.flight.land(&object);
-    }
-
-    /// The response with a body.
-    fn object(&self, content: Content) -> Option<Arc<Object>> {
-        let head = self.flight.head()?;
-        let place = (self.key.clone(), head.selecting.clone());
-        Some(Arc::new(Object::new(place, head.head.clone(), content, self.sent_at)))
-    }
-
-    /// Stores new fields for a response with a valid body.
-    pub fn renew(self, stored: &Object, head: StoredHead) {
-        let place = (self.key.clone(), stored.selecting.clone());
-        let (content, sent_at) = (stored.content.clone(), self.sent_at);
-        let object = Arc::new(Object::new(place, head, content, sent_at));
-        self.store.put(&object, false);
-        self.flight.land(&object);
-    }
-
-    /// A stored response serves the waiting requests.
-    pub fn land_as(&self, stored: &Arc<Object>) {
-        self.leave_index();
-        self.flight.land(stored);
-    }
-
-    /// There is no response. Waiting requests get this status.
-    pub fn fail(self, status: u16) {
-        self.leave_index();
-        self.flight.fail(status);
-    }
-
-    /// Lets the waiting requests begin again.
-    pub fn retry(self) {
-        self.leave_index();
-        self.flight.retry();
-    }
-
-    /// Until then, no request of the key waits for another; milliseconds of the monotonic clock.
-    pub fn mark(&self, until_ms: u64, has_credentials: bool) {
-        let mark = self.store.hasher.hash_one((&self.key, has_credentials));
-        let mut shard = unpoisoned(self.store.shard(&self.key));
-        if shard.marks.len() >= MARKS_MAX {
-            // At worst, requests of these keys wait for one flight each.
-            shard.marks.clear();
-        }
-        shard.marks.insert(mark, until_ms);
-    }
-
-    /// The response is for one request alone.
-    pub fn part(self) {
-        self.leave_index();
-        self.flight.part();
-    }
-
-    fn leave_index(&self) {
-        let mut shard = unpoisoned(self.store.shard(&self.key));
-        let Some(resource) = shard.resources.get_mut(&self.key) else { return };
-        resource.flights.retain(|known| !Arc::ptr_eq(&known.flight, &self.flight));
-        if resource.is_empty() {
-            shard.resources.remove(&self.key);
-        }
-    }
-}
-
-impl Drop for Pilot {
-    fn drop(&mut self) {
-        self.leave_index();
-        self.flight.fail(0);
-        if !self.is_spilled {
-            self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
-        }
-        unpoisoned(&self.store.held).leave(self.store.purges.url(&self.key));
-        self.store.counters.flights.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -333,7 +333,7 @@ fn serve_stored(
 }
 
 /// Use of a stored response.
-enum Use {
+enum StoredUse {
     Done(Step<'static>),
     /// It is to be validated first.
     Validate,
@@ -347,7 +347,7 @@ fn use_stored(
     own: &CacheSettings,
     query: &StoreQuery,
     object: &Arc<Object>,
-) -> Use {
+) -> StoredUse {
     let is_served = match reuse(ex, own, object) {
         Reuse::Fresh => serve_stored(ex, own, query, object, CacheWord::Hit),
         Reuse::Stale { may_revalidate_in_background } => {
@@ -358,11 +358,11 @@ fn use_stored(
             }
             serve_stored(ex, own, query, object, word)
         }
-        Reuse::GatewayTimeout => return Use::Done(gateway_timeout(ex)),
-        Reuse::Never => return Use::Done(Step::Next),
-        Reuse::Validate | Reuse::ValidateOnDemand => return Use::Validate,
+        Reuse::GatewayTimeout => return StoredUse::Done(gateway_timeout(ex)),
+        Reuse::Never => return StoredUse::Done(Step::Next),
+        Reuse::Validate | Reuse::ValidateOnDemand => return StoredUse::Validate,
     };
-    if is_served { Use::Done(Step::Answered) } else { Use::Gone }
+    if is_served { StoredUse::Done(Step::Answered) } else { StoredUse::Gone }
 }
 
 /// Answers a request that no fresh response is stored for.
@@ -381,9 +381,9 @@ async fn attend(
         let stale = found.take();
         match &stale {
             Some(object) => match use_stored(ex, own, &query, object) {
-                Use::Done(step) => return step,
-                Use::Validate => {}
-                Use::Gone => continue,
+                StoredUse::Done(step) => return step,
+                StoredUse::Validate => {}
+                StoredUse::Gone => continue,
             },
             None if rules::is_only_if_cached(&request_facts(ex)) => return gateway_timeout(ex),
             None => {}

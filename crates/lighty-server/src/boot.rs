@@ -152,7 +152,6 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let (listeners, sockets) = OpenListeners::begin(bound, workers)?;
     let shares = WorkerShares::of(&server, fds, workers);
     let first = Arc::new(Plan { number: 0, config, shared, shares, sockets });
-    caches::open(&first, &log)?;
     let (plans, published) = watch::channel(Arc::clone(&first));
     // One message for each worker and reload.
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
@@ -646,6 +645,7 @@ fn launch(
     takes_over: bool,
 ) -> Result<(Workers, CrewReport), BootError> {
     let (first, live_listeners) = (Arc::clone(&parts.plans.borrow()), parts.live_listeners.clone());
+    caches::open(&first, &parts.log)?;
     let indexes: Vec<usize> = (0..workers).collect();
     let command = if takes_over { Command::Hold } else { Command::Serve };
     let crew = Arc::new(Crew::new(parts, command));

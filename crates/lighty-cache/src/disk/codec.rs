@@ -71,7 +71,8 @@ impl<'a> Reader<'a> {
         Some(string)
     }
 
-    /// The number of elements of a list, each of which takes at least `bytes_min` bytes of the rest.
+    /// The number of elements of a list, each of which takes at least `bytes_min` bytes of the
+    /// rest.
     pub(super) fn count(&mut self, bytes_min: usize) -> Option<usize> {
         let count = self.u32()? as usize;
         Some(count).filter(|count| *count <= self.0.len() / bytes_min.max(1))

@@ -23,7 +23,7 @@ const BLOCK_ENTRIES: usize = 128;
 const NAME_LISTS_MAX: usize = 4_096;
 
 /// Names of the request fields that select among the variants of a resource.
-type Names = std::sync::Arc<[Box<[u8]>]>;
+type SharedNames = std::sync::Arc<[Box<[u8]>]>;
 
 /// A record in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +49,14 @@ const USES_MAX: u8 = 3;
 pub(super) enum Known {
     Response(Entry),
     /// Look the variant up.
-    Varies(Names),
+    Varies(SharedNames),
 }
 
 /// The index of a store.
 #[derive(Debug)]
 pub(super) struct Index {
     parts: Box<[Mutex<Part>]>,
-    names: RwLock<Vec<Names>>,
+    names: RwLock<Vec<SharedNames>>,
 }
 
 #[derive(Debug, Default)]

@@ -14,8 +14,8 @@ use crate::object::{BodyCheck, Content, Object, StoredBody, StoredPlace};
 const FIRST_READ_BYTES: usize = 64 << 10;
 
 impl Disk {
-    /// Reads a response. `None` if it is not there any more, is damaged, or is of another key: it is
-    /// removed then.
+    /// Reads a response. `None` if it is not there any more, is damaged, or is of another key: it
+    /// is removed then.
     pub(crate) fn load(&self, place: &DiskPlace) -> Option<Object> {
         let loaded = self.try_load(place);
         match loaded {

@@ -87,11 +87,11 @@ impl Segment {
 
     /// Keeps a filter in place of the URLs themselves.
     pub(super) fn narrow_urls(&self, footer: &Footer) {
-        let words = (footer.rows.len() * FILTER_BITS).div_ceil(64).max(1);
-        let mut filter = vec![0_u64; words];
+        let slots = (footer.rows.len() * FILTER_BITS).div_ceil(64).max(1);
+        let mut filter = vec![0_u64; slots];
         for row in &footer.rows {
-            for (word, bit) in probes(row.url, words) {
-                filter[word] |= bit;
+            for (slot, bit) in probes(row.url, slots) {
+                filter[slot] |= bit;
             }
         }
         *self.urls.write().unwrap_or_else(PoisonError::into_inner) = UrlSet::Filter(filter.into());
@@ -102,7 +102,7 @@ impl Segment {
         match &*self.urls.read().unwrap_or_else(PoisonError::into_inner) {
             UrlSet::Exact(urls) => urls.contains(&url),
             UrlSet::Filter(filter) => {
-                probes(url, filter.len()).all(|(word, bit)| filter[word] & bit != 0)
+                probes(url, filter.len()).all(|(slot, bit)| filter[slot] & bit != 0)
             }
         }
     }
@@ -141,9 +141,9 @@ impl Segment {
     }
 }
 
-/// Words and bits of a URL in a filter.
-fn probes(url: u64, words: usize) -> impl Iterator<Item = (usize, u64)> {
-    let (step, bits) = ((url >> 32) | 1, words as u64 * 64);
+/// Places and bits of a URL in a filter.
+fn probes(url: u64, slots: usize) -> impl Iterator<Item = (usize, u64)> {
+    let (step, bits) = ((url >> 32) | 1, slots as u64 * 64);
     (0..FILTER_PROBES).map(move |probe| {
         let at = url.wrapping_add(probe.wrapping_mul(step)) % bits;
         ((at / 64) as usize, 1 << (at % 64))

@@ -420,7 +420,7 @@ fn an_index_that_takes_too_much_memory_shrinks() {
     let bytes = bed.disk().index_bytes() + bed.store.extent().1;
     assert!(bytes <= 3 << 20, "{bytes}");
     assert!(bed.disk().count() > 1_000, "{}", bed.disk().count());
-    bed.store.limit(Limits { memory: 1 << 20, ..small });
+    bed.store.limit(Limits { memory: 0, ..small });
     bed.disk().settle();
     assert!(bed.disk().counters().evicted.load(Ordering::Relaxed) > 0);
     bed.close();

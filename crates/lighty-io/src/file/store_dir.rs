@@ -70,8 +70,8 @@ impl StoreDir {
         }
     }
 
-    /// The contents of a file, up to `bytes_max`, without opening the directory as its owner; `None`
-    /// without the file.
+    /// The contents of a file, up to `bytes_max`, without opening the directory as its owner;
+    /// `None` without the file.
     ///
     /// # Errors
     /// The system's error.

@@ -26,6 +26,8 @@ impl Disk {
                 return Some(object);
             }
             Ok(None) => {}
+            // It has left meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
                 if self.counters.read_errors.load(Ordering::Relaxed).is_power_of_two() {
@@ -35,9 +37,7 @@ impl Disk {
                 // Others pass: too many open files, for example.
                 let is_lasting = matches!(
                     error.kind(),
-                    io::ErrorKind::NotFound
-                        | io::ErrorKind::UnexpectedEof
-                        | io::ErrorKind::InvalidData
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData
                 );
                 if !is_lasting {
                     return None;

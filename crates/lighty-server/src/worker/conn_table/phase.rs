@@ -14,7 +14,8 @@
 //   LastChance ------> Closing <-------------------------+
 //          Request, Reap
 //
-// `StopInUse` is a `Stop` that leads from `Known`, while it waits for a request, to `LastChance`.
+// `StopInUse` is a `Stop` that leads from `Known`, while it waits for a request, to `LastChance`. So
+// does every stop beside a response: its head may be sent without word of the end.
 // `LastResponse` leads to `Lingering` from every state, and `Reap` to `Closing`. A stop leaves a
 // lingering connection alone.
 //
@@ -117,6 +118,10 @@ impl ConnPhase {
             (E::StopInUse, L::Known) if wait == ConnWait::Request => {
                 lives(L::LastChance, A::StartGrace)
             }
+            // A response that has begun may have told the client to go on.
+            (E::Stop | E::StopInUse, L::Known) if wait == ConnWait::Streams => {
+                lives(L::LastChance, A::WakeLoop)
+            }
             (E::Stop | E::StopInUse, L::Known | L::Closing) => match wait {
                 ConnWait::Request => lives(L::Closing, A::CloseIdle),
                 ConnWait::Head | ConnWait::Streams => lives(L::Closing, A::WakeLoop),
@@ -137,17 +142,18 @@ mod tests {
                       AwaitRequest  AwaitHead  Request  LastResponse  Stop          Reap
 0 New Request         0             1          2        3             4 StartGrace  5 CloseIdle
 1 New Head            0             1          2        6             7 WakeLoop    8 CloseIdle
-2 Known Streams       9             10         2        11            12 WakeLoop   12 CloseIdle
-3 Lingering Request   3             6          12       3             3             5 Cut
-4 LastChance Request  4             7          12       3             4 StartGrace  5 CloseIdle
-5 Closing Request     5             8          12       3             5 CloseIdle   5 CloseIdle
-6 Lingering Head      3             6          12       6             6             8 Cut
-7 LastChance Head     4             7          12       6             7 WakeLoop    8 CloseIdle
-8 Closing Head        5             8          12       6             8 WakeLoop    8 CloseIdle
+2 Known Streams       9             10         2        11            12 WakeLoop   13 CloseIdle
+3 Lingering Request   3             6          13       3             3             5 Cut
+4 LastChance Request  4             7          13       3             4 StartGrace  5 CloseIdle
+5 Closing Request     5             8          13       3             5 CloseIdle   5 CloseIdle
+6 Lingering Head      3             6          13       6             6             8 Cut
+7 LastChance Head     4             7          13       6             7 WakeLoop    8 CloseIdle
+8 Closing Head        5             8          13       6             8 WakeLoop    8 CloseIdle
 9 Known Request       9             10         2        3             5 CloseIdle   5 CloseIdle
 10 Known Head         9             10         2        6             8 WakeLoop    8 CloseIdle
-11 Lingering Streams  3             6          12       11            11            12 Cut
-12 Closing Streams    5             8          12       11            12 WakeLoop   12 CloseIdle
+11 Lingering Streams  3             6          13       11            11            13 Cut
+12 LastChance Streams 4             7          13       11            12 WakeLoop   13 CloseIdle
+13 Closing Streams    5             8          13       11            13 WakeLoop   13 CloseIdle
 
                       StopInUse
 0 New Request         4 StartGrace
@@ -162,7 +168,8 @@ mod tests {
 9 Known Request       4 StartGrace
 10 Known Head         8 WakeLoop
 11 Lingering Streams  11
-12 Closing Streams    12 WakeLoop
+12 LastChance Streams 12 WakeLoop
+13 Closing Streams    13 WakeLoop
 ";
 
     /// A phase as the matrix shows it.

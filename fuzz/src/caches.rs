@@ -1,5 +1,6 @@
 //! Fields of caches: each function takes any bytes, and panics when a promise is broken.
 
+use lighty_cache::disk::formats;
 use lighty_cache::rules::{
     CacheRequest, Exchanged, Policy, Vary, cache_groups, reuse, selecting_key, selecting_names,
     storable, stored_fields, tags, update,
@@ -152,4 +153,9 @@ fn bare_text(value: &BareItem<'_>) -> Vec<u8> {
         BareItem::Date(seconds) => format!("@{seconds}").into_bytes(),
         BareItem::DisplayString(text) => [b"%\"", *text, b"\""].concat(),
     }
+}
+
+/// Files of a store: a record, a footer, a log of purge rules.
+pub fn cache_disk(data: &[u8]) {
+    let _ = (formats::read_record(data), formats::read_footer(data), formats::read_purges(data));
 }

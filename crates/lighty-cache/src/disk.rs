@@ -11,6 +11,7 @@
 
 mod codec;
 mod footer;
+pub mod formats;
 pub(crate) mod hash;
 mod index;
 mod large;

@@ -27,4 +27,5 @@ fn every_input_of_every_target() {
     replay("cache_control", with_variations(caches::cache_control));
     replay("vary", with_variations(caches::vary));
     replay("structured", with_variations(caches::structured));
+    replay("cache_disk", with_variations(caches::cache_disk));
 }

@@ -83,6 +83,23 @@ fn request_behind_a_download_is_answered_and_cuts_nothing() {
 }
 
 #[test]
+fn client_of_a_response_that_had_begun_may_send_one_more_request() {
+    let mut server = with_large_file();
+    let mut download = begin_download(&server);
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    let body = download.read_exact(LARGE).expect("the rest of the download");
+    assert!(body == pattern(0, LARGE));
+    // Nothing has told the client that the connection ends.
+    download.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let last = download.response();
+    assert_eq!((last.status, last.text()), (200, "x"));
+    assert!(last.says_close());
+    download.expect_end();
+    assert!(server.await_exit(STOP_DEADLINE).0.success());
+}
+
+#[test]
 fn a_second_int_does_not_wait() {
     let mut server = with_large_file();
     let download = begin_download(&server);

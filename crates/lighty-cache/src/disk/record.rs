@@ -1,8 +1,8 @@
 //! Records: responses as they lie in a segment.
 //!
 //! A record begins at a multiple of [`UNIT_BYTES`] and has a header of [`HEADER_BYTES`], a head,
-//! and a body. A checksum (CRC-32C) covers header and head, and with them the lengths; the head has one
-//! for each [`BLOCK_BYTES`] of the body. Nothing trusts a length that no checksum has covered.
+//! and a body. A checksum (CRC-32C) covers header and head, and with them the lengths; the head has
+//! one for each [`BLOCK_BYTES`] of the body. Nothing trusts a length that no checksum has covered.
 //!
 //! | offset | bytes | header |
 //! |---|---|---|

@@ -14,8 +14,8 @@
 //   LastChance ------> Closing <-------------------------+
 //          Request, Reap
 //
-// `StopInUse` is a `Stop` that leads from `Known`, while it waits for a request, to `LastChance`. So
-// does every stop beside a response: its head may be sent without word of the end.
+// `StopInUse` is a `Stop` that leads from `Known`, while it waits for a request, to `LastChance`.
+// So does every stop beside a response: its head may be sent without word of the end.
 // `LastResponse` leads to `Lingering` from every state, and `Reap` to `Closing`. A stop leaves a
 // lingering connection alone.
 //

@@ -72,8 +72,11 @@ struct AwayResponse {
     fields: PackedFields,
     is_last: bool,
     answered: bool,
-    head_content_length: Option<u64>,
-    declared_length: Option<u64>,
+    /// This length and the next have their flags in padding.
+    head_content_length: u64,
+    has_head_content_length: bool,
+    declared_length: u64,
+    has_declared_length: bool,
     is_whole_file: bool,
     ends_with_connection: bool,
     unfiltered: bool,
@@ -336,8 +339,10 @@ impl AwayResponse {
             fields: fields.pack(),
             is_last: *is_last,
             answered: *answered,
-            head_content_length: *head_content_length,
-            declared_length: *declared_length,
+            head_content_length: head_content_length.unwrap_or(0),
+            has_head_content_length: head_content_length.is_some(),
+            declared_length: declared_length.unwrap_or(0),
+            has_declared_length: declared_length.is_some(),
             is_whole_file: *is_whole_file,
             ends_with_connection: *ends_with_connection,
             unfiltered: *unfiltered,
@@ -349,8 +354,9 @@ impl AwayResponse {
         response.status = self.status;
         response.is_last = self.is_last;
         response.answered = self.answered;
-        response.head_content_length = self.head_content_length;
-        response.declared_length = self.declared_length;
+        response.head_content_length =
+            Some(self.head_content_length).filter(|_| self.has_head_content_length);
+        response.declared_length = Some(self.declared_length).filter(|_| self.has_declared_length);
         response.is_whole_file = self.is_whole_file;
         response.ends_with_connection = self.ends_with_connection;
         response.unfiltered = self.unfiltered;

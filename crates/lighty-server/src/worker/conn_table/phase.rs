@@ -139,37 +139,37 @@ mod tests {
     use super::*;
 
     const MATRIX: &str = "
-                      AwaitRequest  AwaitHead  Request  LastResponse  Stop          Reap
-0 New Request         0             1          2        3             4 StartGrace  5 CloseIdle
-1 New Head            0             1          2        6             7 WakeLoop    8 CloseIdle
-2 Known Streams       9             10         2        11            12 WakeLoop   13 CloseIdle
-3 Lingering Request   3             6          13       3             3             5 Cut
-4 LastChance Request  4             7          13       3             4 StartGrace  5 CloseIdle
-5 Closing Request     5             8          13       3             5 CloseIdle   5 CloseIdle
-6 Lingering Head      3             6          13       6             6             8 Cut
-7 LastChance Head     4             7          13       6             7 WakeLoop    8 CloseIdle
-8 Closing Head        5             8          13       6             8 WakeLoop    8 CloseIdle
-9 Known Request       9             10         2        3             5 CloseIdle   5 CloseIdle
-10 Known Head         9             10         2        6             8 WakeLoop    8 CloseIdle
-11 Lingering Streams  3             6          13       11            11            13 Cut
-12 LastChance Streams 4             7          13       11            12 WakeLoop   13 CloseIdle
-13 Closing Streams    5             8          13       11            13 WakeLoop   13 CloseIdle
+                       AwaitRequest  AwaitHead  Request  LastResponse  Stop
+0 New Request          0             1          2        3             4 StartGrace
+1 New Head             0             1          2        6             7 WakeLoop
+2 Known Streams        9             10         2        11            12 WakeLoop
+3 Lingering Request    3             6          13       3             3
+4 LastChance Request   4             7          13       3             4 StartGrace
+5 Closing Request      5             8          13       3             5 CloseIdle
+6 Lingering Head       3             6          13       6             6
+7 LastChance Head      4             7          13       6             7 WakeLoop
+8 Closing Head         5             8          13       6             8 WakeLoop
+9 Known Request        9             10         2        3             5 CloseIdle
+10 Known Head          9             10         2        6             8 WakeLoop
+11 Lingering Streams   3             6          13       11            11
+12 LastChance Streams  4             7          13       11            12 WakeLoop
+13 Closing Streams     5             8          13       11            13 WakeLoop
 
-                      StopInUse
-0 New Request         4 StartGrace
-1 New Head            7 WakeLoop
-2 Known Streams       12 WakeLoop
-3 Lingering Request   3
-4 LastChance Request  4 StartGrace
-5 Closing Request     5 CloseIdle
-6 Lingering Head      6
-7 LastChance Head     7 WakeLoop
-8 Closing Head        8 WakeLoop
-9 Known Request       4 StartGrace
-10 Known Head         8 WakeLoop
-11 Lingering Streams  11
-12 LastChance Streams 12 WakeLoop
-13 Closing Streams    13 WakeLoop
+                       Reap          StopInUse
+0 New Request          5 CloseIdle   4 StartGrace
+1 New Head             8 CloseIdle   7 WakeLoop
+2 Known Streams        13 CloseIdle  12 WakeLoop
+3 Lingering Request    5 Cut         3
+4 LastChance Request   5 CloseIdle   4 StartGrace
+5 Closing Request      5 CloseIdle   5 CloseIdle
+6 Lingering Head       8 Cut         6
+7 LastChance Head      8 CloseIdle   7 WakeLoop
+8 Closing Head         8 CloseIdle   8 WakeLoop
+9 Known Request        5 CloseIdle   4 StartGrace
+10 Known Head          8 CloseIdle   8 WakeLoop
+11 Lingering Streams   13 Cut        11
+12 LastChance Streams  13 CloseIdle  12 WakeLoop
+13 Closing Streams     13 CloseIdle  13 WakeLoop
 ";
 
     /// A phase as the matrix shows it.

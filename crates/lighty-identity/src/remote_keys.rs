@@ -5,6 +5,7 @@
 //! then at most once in [`FORCED_INTERVAL_MS`], because an attacker can invent names of keys.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -94,11 +95,15 @@ struct FetchSchedule {
 /// The sets of the process.
 static SETS: Mutex<Vec<Weak<RemoteKeys>>> = Mutex::new(Vec::new());
 
+/// Sets that conditions bring up later are fetched at once.
+static THREADS_MAY_START: AtomicBool = AtomicBool::new(false);
+
 /// Starts to fetch every set that is in use and not fetched yet. Call it when threads may start.
 ///
 /// # Errors
 /// A thread cannot be started.
 pub fn fetch_all() -> std::io::Result<()> {
+    THREADS_MAY_START.store(true, Ordering::Relaxed);
     let sets: Vec<_> = unpoisoned(&SETS).iter().filter_map(Weak::upgrade).collect();
     sets.iter().try_for_each(RemoteKeys::start)
 }
@@ -141,6 +146,10 @@ impl RemoteKeys {
             ended: watch::Sender::new(0),
         });
         sets.push(Arc::downgrade(&set));
+        if THREADS_MAY_START.load(Ordering::Relaxed) {
+            // Without a thread, requests with tokens get 503, and the next reload tries again.
+            let _ = set.start();
+        }
         Ok(set)
     }
 

@@ -14,7 +14,7 @@ mod token_source;
 
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_config::{Config, Directive, Need, NeedKind};
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
@@ -53,12 +53,26 @@ pub fn read_key_files(config: &Config<Settings>) -> Vec<String> {
         }
     }
     faults.extend(authority_faults(config));
+    announce_issuers(config);
     let key_files = config.assigned(oidc::KEY_FILE).filter_map(|given| given.value.as_str());
     for path in key_files.filter(|path| !path.is_empty()) {
         let read = oidc::key_file(path).read();
         faults.extend(read.err().map(|error| format!("{}: {error}", oidc::KEY_FILE)));
     }
     faults
+}
+
+/// Has the keys of issuers in conditions fetched from the start, and not first when a request meets
+/// the condition. Where authorities are configured, the condition decides which ones.
+fn announce_issuers(config: &Config<Settings>) {
+    static ANNOUNCED: Mutex<Vec<KeySource>> = Mutex::new(Vec::new());
+    let mut announced = Vec::new();
+    if config.assigned(CA_FILE).next().is_none() {
+        let given = config.assigned(JWKS).filter_map(|given| given.value.as_str());
+        let urls = given.filter(|text| text.contains("://"));
+        announced.extend(urls.filter_map(|url| KeySource::url(url, None).ok()));
+    }
+    *ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner) = announced;
 }
 
 /// Faults of the files with authorities that vouch for issuers and providers. Blocks.

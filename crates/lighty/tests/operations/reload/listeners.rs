@@ -36,6 +36,8 @@ fn listener_is_added_and_removed_and_its_connections_stay() {
     for workers in [1, 2] {
         let (port, other) = (Port::reserve(), Port::reserve());
         let site = start(workers, "server.tag = \"one\"");
+        // All workers have their descriptors then.
+        site.server.await_log("is serving");
         let descriptors = site.server.descriptors();
         site.change(&format!("server.tag = \"two\"\n{}", listener(port.address(), "")));
         let mut client = Client::tcp(port.address());

@@ -46,7 +46,7 @@ fn command(site: &ReloadSite, more: &[&str]) -> (i32, String, String) {
 fn differences_are_listed_and_nothing_changes() {
     let site = ReloadSite::start(1, "server.tag = \"one\"", &[("a", b"static")]);
     let port = Port::reserve();
-    let descriptors = site.server.descriptors();
+    let descriptors = site.descriptors();
     site.write(&format!(
         "server.tag = \"two\"\nserver.max-keep-alive-requests = 7\n\
          accesslog.filename = \"@DIR@/access.log\"\n\

@@ -36,9 +36,7 @@ fn listener_is_added_and_removed_and_its_connections_stay() {
     for workers in [1, 2] {
         let (port, other) = (Port::reserve(), Port::reserve());
         let site = start(workers, "server.tag = \"one\"");
-        // All workers have their descriptors then.
-        site.server.await_log("is serving");
-        let descriptors = site.server.descriptors();
+        let descriptors = site.descriptors();
         site.change(&format!("server.tag = \"two\"\n{}", listener(port.address(), "")));
         let mut client = Client::tcp(port.address());
         assert_eq!(get(&mut client), (200, "two".into()));
@@ -64,7 +62,7 @@ fn address_in_use_refuses_the_whole_reload() {
         let taken = taken.local_addr().map(|address| (taken, address)).expect("its address");
         let free = Port::reserve();
         let site = start(workers, "server.tag = \"one\"");
-        let descriptors = site.server.descriptors();
+        let descriptors = site.descriptors();
         let lines = [listener(free.address(), ""), listener(taken.1, "")].concat();
         let output = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
         assert!(output.contains(&format!("cannot bind {}", taken.1)), "{output}");

@@ -33,6 +33,12 @@ impl ReloadSite {
         Self { server, front }
     }
 
+    /// The server's number of descriptors, once all workers have theirs: listeners are open before.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.server.await_log("is serving");
+        self.server.descriptors()
+    }
+
     /// Writes another configuration.
     pub(crate) fn write(&self, lines: &str) {
         self.write_whole(&format!("{}{lines}\n", self.front));

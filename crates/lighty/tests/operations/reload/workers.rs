@@ -71,7 +71,7 @@ fn parts_of_workers_change_and_requests_under_way_end() {
     );
     let site = ReloadSite::start(2, &lines, &[("a", b"static"), ("large", &large)]);
     assert_eq!(get(&mut site.server.connect()), 200);
-    let descriptors = site.server.descriptors();
+    let descriptors = site.descriptors();
     let mut download = Client::tcp_with_receive_buffer(site.server.address(), 8 << 10);
     download.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(download.response_head().status, 200);

@@ -178,7 +178,7 @@ struct DiskQueue {
     is_busy: bool,
 }
 
-/// Where a response lies.
+/// Place of a response on the disk.
 #[derive(Clone, Debug)]
 pub struct DiskPlace {
     entry: Entry,

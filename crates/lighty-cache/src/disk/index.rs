@@ -44,7 +44,7 @@ const VERIFIED: u8 = 1;
 /// Uses that count.
 const USES_MAX: u8 = 3;
 
-/// What the index has for a hash.
+/// Entry of the index for a hash.
 #[derive(Clone, Debug)]
 pub(super) enum Known {
     Response(Entry),

@@ -108,7 +108,7 @@ impl Drop for End {
     }
 }
 
-/// What the thread does next.
+/// Next work of the thread.
 enum Work {
     Batch(VecDeque<Arc<Object>>, Vec<u8>, u64),
     Shrink,
@@ -148,7 +148,7 @@ impl Author {
                     }
                 }
             }
-            // What was purged is unknown, so that nothing can be served.
+            // The purged responses are unknown, so none can be served.
             None => self.remove_all(&dir),
         }
         self.disk.note_memory();
@@ -245,7 +245,7 @@ impl Author {
         }
         let goes_on = self.sleep(ERROR_PAUSE);
         if std::mem::take(&mut self.disk.queue().is_full) {
-            // What does not work yet fails again when something is written.
+            // An error that persists returns with the next write.
             let _ = self.shrink(dir);
             self.forget_batch();
         }
@@ -329,7 +329,7 @@ impl Author {
             self.purge_log_max = PURGE_LOG_BYTES.max(2 * self.purge_log_bytes);
         } else {
             let appended = self.disk.append_purges(dir, purges, self.purge_log_bytes);
-            // What is lost now is written with the whole log.
+            // The next write brings the whole log, with these rules.
             self.purge_log_bytes = appended.inspect_err(|_| self.purge_log_max = 0)?;
         }
         self.disk.queue().purges_written = rules;

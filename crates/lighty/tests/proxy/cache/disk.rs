@@ -1,6 +1,7 @@
 //! Stores on a disk: restarts, crashes, upgrades, damage, and disks that are full.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,6 +104,35 @@ fn responses_outlive_a_restart_of_the_server() {
     }
     assert_eq!(count.load(Ordering::Relaxed), 6);
     assert!(!get(&server, "/10/once"), "asked for once");
+}
+
+#[test]
+fn bodies_on_the_disk_are_compressed_and_cut_like_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (backend, _) = sized();
+    let more = "deflate.mimetypes = ( \"text/\" )\ndeflate.allowed-encodings = ( \"gzip\" )\n\
+                server.modules = ( \"mod_deflate\" )\n\
+                setenv.set-response-header = ( \"Content-Type\" => \"text/plain\" )";
+    let server = setup(&backend, dir.path(), "").config(more).start();
+    for target in ["/100000/a", "/3000000/b"] {
+        assert!(!get(&server, target));
+        assert!(wait_until(SOON, || get(&server, target)), "{target}");
+        let page = server.get_with(target, "Accept-Encoding: gzip\r\n");
+        assert!(is_hit(&page), "{page:?}");
+        assert_eq!(page.field("Content-Encoding"), Some("gzip"), "{target}");
+        assert_eq!(page.field("ETag"), Some("\"1-gzip\""));
+        assert_eq!(page.field("Vary"), Some("Accept-Encoding"));
+        let mut decoded = Vec::new();
+        let mut decoder = flate2::read::GzDecoder::new(&*page.body);
+        decoder.read_to_end(&mut decoded).expect("gzip");
+        assert!(decoded == body(target), "{target}");
+        let part = "Accept-Encoding: gzip\r\nRange: bytes=70000-70009\r\n";
+        let page = server.get_with(target, part);
+        assert_eq!((page.status, page.field("Content-Encoding")), (206, None));
+        assert!(page.body == body(target)[70_000..70_010]);
+        let known = "Accept-Encoding: gzip\r\nIf-None-Match: \"1-gzip\"\r\n";
+        assert_eq!(server.get_with(target, known).status, 304);
+    }
 }
 
 #[test]

@@ -2,17 +2,21 @@
 //!
 //! Reading order: `server` (addresses) · `options` · `filter` (names of users in filters) ·
 //! `accounts` (logins and groups) · this file (searches and binds over all servers of a directory)
-//! · `connection` (one connection to one server) · `idle` (connections that are kept) · `thread`.
+//! · `connection` (one connection to one server) · `channel` (its bytes) · `messages` (their limits)
+//! · `results` · `idle` (connections that are kept) · `thread`.
 //!
 //! All network traffic happens on one thread with a runtime of its own. Callers may wait on any
 //! runtime; dropping a call closes its connection.
 
 mod accounts;
+mod channel;
 mod connection;
 mod error;
 mod filter;
 mod idle;
+pub mod messages;
 mod options;
+mod results;
 mod server;
 mod thread;
 

@@ -3,41 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ldap3::{
-    Ldap, LdapConnAsync, LdapConnSettings, LdapError, LdapResult, Scope, SearchEntry,
-    SearchOptions, StdStream,
-};
+use ldap3::{Ldap, LdapConnAsync, LdapConnSettings, Scope, SearchEntry, SearchOptions, StdStream};
 use lighty_io::connect::resolve::{LookupQuery, ResolveOptions, Resolver};
 use lighty_io::connect::{ConnectOptions, DetachedSocket, Target, connect_detached};
 use rustls::ClientConfig;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::channel::{ChannelFault, ChannelTls, relay, secure};
 use super::error::ServerFailure;
 use super::options::DirectoryOptions;
+use super::results::{code, failed_call, lost, shown};
 use super::server::DirectoryServer;
 use super::thread::EndOnDrop;
 use super::{DirectoryEntry, DirectorySearch, FoundEntries};
-
-/// Result codes (RFC 4511 appendix A).
-mod code {
-    pub(super) const SUCCESS: u32 = 0;
-    pub(super) const OPERATIONS_ERROR: u32 = 1;
-    pub(super) const PROTOCOL_ERROR: u32 = 2;
-    pub(super) const TIME_LIMIT_EXCEEDED: u32 = 3;
-    pub(super) const SIZE_LIMIT_EXCEEDED: u32 = 4;
-    pub(super) const AUTH_METHOD_NOT_SUPPORTED: u32 = 7;
-    pub(super) const STRONGER_AUTH_REQUIRED: u32 = 8;
-    pub(super) const REFERRAL: u32 = 10;
-    pub(super) const ADMIN_LIMIT_EXCEEDED: u32 = 11;
-    pub(super) const CONFIDENTIALITY_REQUIRED: u32 = 13;
-    pub(super) const NO_SUCH_OBJECT: u32 = 32;
-    pub(super) const INVALID_CREDENTIALS: u32 = 49;
-    pub(super) const INSUFFICIENT_ACCESS: u32 = 50;
-    pub(super) const BUSY: u32 = 51;
-    pub(super) const UNAVAILABLE: u32 = 52;
-    pub(super) const UNWILLING_TO_PERFORM: u32 = 53;
-    pub(super) const OTHER: u32 = 80;
-}
 
 /// Name servers and hosts of the system; one for all directories.
 static RESOLVER: std::sync::LazyLock<Resolver> =
@@ -54,7 +33,8 @@ pub(super) enum BindAnswer {
 pub(super) struct Connection {
     ldap: Ldap,
     driver: tokio::task::JoinHandle<()>,
-    _end: EndOnDrop,
+    fault: ChannelFault,
+    _ends: [EndOnDrop; 2],
     /// Its server's place in the list.
     pub(super) server: usize,
 }
@@ -69,26 +49,29 @@ impl Connection {
         tls: Option<Arc<ClientConfig>>,
         patience: Duration,
     ) -> Result<Self, ServerFailure> {
-        let opened = timeout(patience, async {
-            let socket = match connect_to(server, patience).await? {
-                DetachedSocket::Tcp(socket) => StdStream::Tcp(socket),
-                DetachedSocket::Unix(socket) => StdStream::Unix(socket),
-            };
-            let mut settings = LdapConnSettings::new().set_std_stream(socket);
-            if let Some(config) = tls {
-                settings = settings.set_starttls(starttls).set_config(config);
-            }
-            // The library needs a URL for the name in the certificate.
-            let url = match server {
-                DirectoryServer::Tcp { .. } => server.to_string(),
-                DirectoryServer::Unix(_) => "ldapi:///".to_owned(),
-            };
-            LdapConnAsync::with_settings(settings, &url).await.map_err(lost)
+        let tls = tls.zip(server.host());
+        let tls = tls.map(|(config, host)| ChannelTls {
+            config,
+            host: host.to_owned(),
+            starts_clear: starttls && !server.is_tls(),
         });
-        let (connection, ldap) = opened.await.map_err(|_| ServerFailure::Timeout)??;
+        let opened = timeout(patience, async {
+            let channel = secure(connect_to(server, patience).await?, tls).await?;
+            let (ours, theirs) = UnixStream::pair().map_err(lost)?;
+            let fault = ChannelFault::default();
+            let relay = tokio::spawn(relay(channel, ours, fault.clone()));
+            let relay = EndOnDrop(relay.abort_handle());
+            let theirs = StdStream::Unix(theirs.into_std().map_err(lost)?);
+            let settings = LdapConnSettings::new().set_std_stream(theirs);
+            let opened = LdapConnAsync::with_settings(settings, "ldapi:///").await;
+            let (connection, ldap) = opened.map_err(failed_call)?;
+            Ok((connection, ldap, fault, relay))
+        });
+        let opened = opened.await.map_err(|_| ServerFailure::Timeout)?;
+        let (connection, ldap, fault, relay) = opened?;
         let driver = tokio::spawn(async move { drop(connection.drive().await) });
-        let end = EndOnDrop(driver.abort_handle());
-        Ok(Self { ldap, driver, _end: end, server: at })
+        let ends = [EndOnDrop(driver.abort_handle()), relay];
+        Ok(Self { ldap, driver, fault, _ends: ends, server: at })
     }
 
     /// True if the server has not closed it, as far as is known.
@@ -121,7 +104,8 @@ impl Connection {
         patience: Duration,
     ) -> Result<BindAnswer, ServerFailure> {
         let bound = timeout(patience, self.ldap.simple_bind(dn, password)).await;
-        let result = bound.map_err(|_| ServerFailure::Timeout)?.map_err(lost)?;
+        let bound = bound.map_err(|_| ServerFailure::Timeout)?;
+        let result = bound.map_err(|error| self.fault.or(failed_call(error)))?;
         match result.rc {
             code::SUCCESS => Ok(BindAnswer::Accepted),
             code::BUSY | code::UNAVAILABLE => Err(ServerFailure::Busy(shown(&result))),
@@ -148,7 +132,8 @@ impl Connection {
         let ldap = self.ldap.with_search_options(options);
         let searched = ldap.search(&search.base, Scope::Subtree, &search.filter, [attribute]);
         let searched = timeout(patience, searched).await.map_err(|_| ServerFailure::Timeout)?;
-        let ldap3::SearchResult(entries, result) = searched.map_err(lost)?;
+        let searched = searched.map_err(|error| self.fault.or(failed_call(error)));
+        let ldap3::SearchResult(entries, result) = searched?;
         match result.rc {
             code::SUCCESS | code::SIZE_LIMIT_EXCEEDED => {}
             code::NO_SUCH_OBJECT => {
@@ -179,7 +164,6 @@ async fn connect_to(
     patience: Duration,
 ) -> Result<DetachedSocket, ServerFailure> {
     let options = ConnectOptions::default();
-    let lost = |error: std::io::Error| ServerFailure::Lost(lighty_io::os_text(&error));
     let (host, port) = match server {
         DirectoryServer::Unix(path) => {
             return connect_detached(&Target::unix(path), &options).await.map_err(lost);
@@ -200,40 +184,4 @@ async fn connect_to(
         }
     }
     Err(failed)
-}
-
-fn lost(error: LdapError) -> ServerFailure {
-    match error {
-        LdapError::Io { source } => ServerFailure::Lost(lighty_io::os_text(&source)),
-        LdapError::LdapResult { result } => ServerFailure::Lost(shown(&result)),
-        LdapError::Timeout { .. } => ServerFailure::Timeout,
-        LdapError::OpSend { .. } | LdapError::ResultRecv { .. } | LdapError::EndOfStream => {
-            ServerFailure::Lost("it closed the connection".to_owned())
-        }
-        other => ServerFailure::Lost(other.to_string()),
-    }
-}
-
-/// The name of the result's code, and the server's text.
-fn shown(result: &LdapResult) -> String {
-    let name = match result.rc {
-        code::OPERATIONS_ERROR => "operationsError",
-        code::PROTOCOL_ERROR => "protocolError",
-        code::TIME_LIMIT_EXCEEDED => "timeLimitExceeded",
-        code::AUTH_METHOD_NOT_SUPPORTED => "authMethodNotSupported",
-        code::STRONGER_AUTH_REQUIRED => "strongerAuthRequired",
-        code::REFERRAL => "referral",
-        code::ADMIN_LIMIT_EXCEEDED => "adminLimitExceeded",
-        code::CONFIDENTIALITY_REQUIRED => "confidentialityRequired",
-        code::INVALID_CREDENTIALS => "invalidCredentials",
-        code::INSUFFICIENT_ACCESS => "insufficientAccessRights",
-        code::BUSY => "busy",
-        code::UNAVAILABLE => "unavailable",
-        code::UNWILLING_TO_PERFORM => "unwillingToPerform",
-        _ => "result code",
-    };
-    match result.text.as_str() {
-        "" => format!("{name} ({})", result.rc),
-        text => format!("{name} ({}): {}", result.rc, text.escape_debug()),
-    }
 }

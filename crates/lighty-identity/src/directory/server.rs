@@ -83,10 +83,17 @@ impl DirectoryServer {
         }
     }
 
-    /// True if its certificate would be compared with an address of IPv6, which the library cannot
-    /// do.
-    pub fn lacks_tls_name(&self, starttls: bool) -> bool {
-        self.needs_tls(starttls) && matches!(self, Self::Tcp { host, .. } if host.contains(':'))
+    /// Name or address of its host; `None` for a unix socket.
+    pub(super) fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// True if TLS comes first, without StartTLS.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { is_tls: true, .. })
     }
 
     /// True if the connection is encrypted. A unix socket never is: its data leave no machine.
@@ -210,11 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_need_no_tls_and_addresses_of_ipv6_have_no_name() {
+    fn unix_sockets_need_no_tls() {
         let server = |text: &str| DirectoryServer::parse(text).expect("a server");
         assert!(server("ldaps://a").needs_tls(false) && server("a").needs_tls(true));
         assert!(!server("a").needs_tls(false) && !server("ldapi:///").needs_tls(true));
-        assert!(server("[::1]").lacks_tls_name(true) && !server("[::1]").lacks_tls_name(false));
-        assert!(!server("127.0.0.1").lacks_tls_name(true));
     }
 }

@@ -2,6 +2,9 @@
 //! bytes.
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../../fuzz/src/directories.rs"]
+mod directories;
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../../fuzz/src/key_sets.rs"]
 mod key_sets;
 
@@ -14,7 +17,7 @@ fn with_variations(run: impl Fn(&[u8])) -> impl Fn(&[u8]) {
         let step = 1 + data.len() / 64;
         for at in (0..data.len()).step_by(step) {
             run(&data[..at]);
-            for byte in *b"\"{}[],:A0\xff" {
+            for byte in *b"\"{}[],:A0\x80\xff" {
                 let mut changed = data.to_vec();
                 changed[at] = byte;
                 run(&changed);
@@ -25,5 +28,6 @@ fn with_variations(run: impl Fn(&[u8])) -> impl Fn(&[u8]) {
 
 #[test]
 fn every_input_of_every_target() {
+    replay("ldap_message", with_variations(directories::ldap_message));
     replay("jwks", with_variations(key_sets::jwks));
 }

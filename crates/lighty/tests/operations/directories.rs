@@ -1,7 +1,7 @@
 //! Users of a directory (LDAP): OpenLDAP's server, and servers that fail in every way.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -391,6 +391,45 @@ fn guesses_at_a_directory_ban_their_client() {
         client.response().status
     };
     assert_eq!([ask("wrong"), ask("wrong"), ask("right")], [401, 401, 429]);
+}
+
+/// A directory that sends `response` to each connection, over and over if it is `endless`.
+fn hostile_directory(response: Vec<u8>, endless: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request);
+            while stream.write_all(&response).is_ok() && endless {}
+            let _ = stream.read(&mut request);
+        }
+    });
+    at
+}
+
+#[test]
+fn hostile_responses_are_refused() {
+    // Each level is the head of the next one.
+    let levels =
+        (0..80_000u32).rev().map(|below| [&b"\x30\x84"[..], &(below * 6).to_be_bytes()].concat());
+    let nested = levels.collect::<Vec<_>>().concat();
+    let entry = b"\x30\x0d\x02\x01\x01\x64\x08\x04\x04cn=k\x30\x00".to_vec();
+    let cut = b"\x30\x0d\x02\x01\x01\x64\x08\x04\x05cn=k\x30\x00".to_vec();
+    for (response, endless, wanted) in [
+        (nested, false, "nested deeper than 16"),
+        (b"\x30\x84\x7f\xff\xff\xff".to_vec(), false, "more than 1048576 bytes"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), false, "the response is not LDAP"),
+        (cut, false, "the response is not LDAP"),
+        (entry, true, "more than 4194304 bytes"),
+    ] {
+        let at = hostile_directory(response, endless);
+        let more = "auth.backend.ldap.timeout = \"30s\"";
+        let server = site(&at.to_string(), more).start();
+        assert_eq!(login(&server, "kim", "right"), 503, "{wanted}: {}", server.log());
+        server.await_log(wanted);
+        assert_eq!(server.get("/open/a").status, 200, "{wanted}");
+    }
 }
 
 #[test]

@@ -52,8 +52,6 @@ pub(super) enum LdapFault {
     Filter,
     #[error("auth.backend.ldap.key needs auth.backend.ldap.cert")]
     Certificate,
-    #[error("auth.backend.ldap.hostname: {0} needs a name for TLS, instead of an IPv6 address")]
-    TlsName(DirectoryServer),
 }
 
 impl From<LdapFault> for std::borrow::Cow<'static, str> {
@@ -68,10 +66,6 @@ impl LdapSettings {
         let servers = DirectoryServer::parse_list(&self.hostname);
         let servers = servers.map_err(|_| LdapFault::Servers)?;
         let filter = UserFilter::parse(&self.filter).map_err(|_| LdapFault::Filter)?;
-        let starttls = self.options.starttls;
-        if let Some(server) = servers.iter().find(|server| server.lacks_tls_name(starttls)) {
-            return Err(LdapFault::TlsName(server.clone()));
-        }
         let pair = match (&*self.certificate, &*self.key) {
             ("", "") => None,
             ("", _) => return Err(LdapFault::Certificate),
@@ -343,8 +337,6 @@ mod tests {
         settings.hostname = "ldaps://[::1]".into();
         assert_eq!(fault(&settings), Some(LdapFault::Filter));
         settings.filter = "(uid=?)".into();
-        assert!(matches!(fault(&settings), Some(LdapFault::TlsName(_))));
-        settings.hostname = "[::1]".into();
         assert_eq!(fault(&settings), None);
         settings.key = "/key".into();
         assert_eq!(fault(&settings), Some(LdapFault::Certificate));

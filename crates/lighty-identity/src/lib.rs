@@ -7,12 +7,13 @@
 //! Reading order of tokens: `token` and `claims` · `key_set` with `signature_algorithm` (keys) ·
 //! `key_source` and `remote_keys` (their origin) · `verified_tokens` (cache) · `token_policy`.
 //! Of providers: `provider` and `provider_requests` · `sign_in` with `refreshes` · `session`,
-//! `sealing` and `revocations` · `local_target`.
+//! `sealing`, `revocations` and `ended_file` · `local_target`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod claims;
 pub mod directory;
+pub mod ended_file;
 pub mod key_set;
 pub mod key_source;
 pub mod local_target;

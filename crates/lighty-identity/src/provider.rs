@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use lighty_fetch::Fetcher;
 use lighty_io::file::followed::{Followed, FollowedContents};
+use lighty_io::threads::pool::{Lane, ThreadPool};
 use tokio::sync::oneshot;
 
+use crate::ended_file::EndedFile;
 use crate::key_source::KeySource;
 use crate::provider_requests;
 use crate::provider_spec::{DiscoveredUrls, JOBS_MAX, ProviderError, ProviderKind, ProviderSpec};
@@ -79,8 +81,9 @@ pub struct Provider {
     /// Monotonic time before which endpoints are not discovered again. Held by the request that
     /// discovers them.
     discovery: tokio::sync::Mutex<u64>,
-    /// Sessions that the provider or the user has ended.
-    pub ended: Revocations,
+    /// Sessions that the provider or the user has ended. Providers of the same name share them: a
+    /// reload with another specification revives none.
+    ended: Arc<Revocations>,
     /// States of sign-ins that were completed.
     pub used: Revocations,
     /// Refreshes under way.
@@ -108,6 +111,8 @@ impl Provider {
         if let Some(known) = known.find(|known| known.spec == spec) {
             return known;
         }
+        let mut named = providers.iter().filter_map(Weak::upgrade);
+        let named = named.find(|provider| provider.spec.name == spec.name);
         let secret = spec.secret_file.as_deref();
         let provider = Arc::new(Self {
             secret: secret.map(secret_file),
@@ -115,7 +120,7 @@ impl Provider {
             waiting: Arc::default(),
             endpoints: RwLock::default(),
             discovery: tokio::sync::Mutex::default(),
-            ended: Revocations::default(),
+            ended: named.map(|named| Arc::clone(&named.ended)).unwrap_or_default(),
             used: Revocations::default(),
             refreshes: Refreshes::default(),
             spec,
@@ -221,6 +226,25 @@ impl Provider {
         outcome.await.map_err(|_| ProviderError::Busy)?
     }
 
+    /// Ends the sessions with this name that began until now, and notes it in the file.
+    ///
+    /// # Errors
+    /// The file cannot be written. They have ended in this process.
+    pub async fn end(&self, end: SessionEnd, file: Option<&EndedFile>) -> io::Result<()> {
+        self.ended.add(&end.name, end.now_s, end.until_s);
+        let Some(file) = file.cloned() else { return Ok(()) };
+        let provider = self.spec.name.clone();
+        let note = move || file.add(&provider, &end.name, end.now_s, end.until_s);
+        ThreadPool::global().run_anyhow(Lane::Other, note).await?
+    }
+
+    /// True if a session with one of these names that began in this second has been ended.
+    #[must_use]
+    pub fn has_ended(&self, names: &[String], began_s: i64, file: Option<&EndedFile>) -> bool {
+        self.ended.has_ended(names.iter().map(String::as_str), began_s)
+            || file.is_some_and(|file| file.has_ended(&self.spec.name, names, began_s))
+    }
+
     /// The endpoints; discovered first if they are unknown.
     ///
     /// # Errors
@@ -281,6 +305,17 @@ impl Provider {
         *known = Some(Arc::clone(&endpoints));
         endpoints
     }
+}
+
+/// The end of sessions before their time.
+#[derive(Clone, Debug)]
+pub struct SessionEnd {
+    /// One of their [names](crate::session::Session::names).
+    pub name: String,
+    /// The second in which they end.
+    pub now_s: i64,
+    /// The second in which they would end by themselves.
+    pub until_s: i64,
 }
 
 /// A client's secret.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::claims::Claims;
 use crate::key_source::{KeySource, TokenTime};
-use crate::provider::{Endpoints, Provider};
+use crate::provider::{Endpoints, Provider, SessionEnd};
 use crate::provider_requests::{IssuedTokens, TokenForm, request_tokens, request_userinfo};
 use crate::provider_spec::{ProviderError, ProviderKind};
 use crate::refreshes::{RefreshOutcome, RefreshTurn};
@@ -140,16 +140,16 @@ impl Provider {
         Refreshed::Renewed(Box::new(renewed))
     }
 
-    /// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 1.0).
+    /// The sessions that a logout token names (OpenID Connect Back-Channel Logout 1.0).
     ///
     /// # Errors
     /// The token is not good.
-    pub async fn end_sessions(
+    pub async fn named_sessions(
         self: &Arc<Self>,
         token: &str,
         session_s: i64,
         now: TokenTime,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<SessionEnd, ProviderError> {
         let endpoints = self.endpoints(now.mono_ms).await?;
         let verified = self.keys(&endpoints)?.verify(token.as_bytes(), &self.policy(), now).await?;
         let claims = verified.claims();
@@ -160,8 +160,7 @@ impl Provider {
         let name = |claim: &str| claims.text(claim).map(|text| format!("{claim}:{text}"));
         let name = name("sid").or_else(|| name("sub"));
         let name = name.ok_or(ProviderError::Malformed("it names no session"))?;
-        self.ended.add(&name, now.unix_s, now.unix_s + session_s);
-        Ok(())
+        Ok(SessionEnd { name, now_s: now.unix_s, until_s: now.unix_s + session_s })
     }
 
     fn form(&self, fields: Vec<(&'static str, String)>) -> TokenForm {

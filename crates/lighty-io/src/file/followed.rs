@@ -28,6 +28,15 @@ pub trait FollowedContents: Send + Sync + 'static {
 
     /// The number of its entries.
     fn entries(&self) -> u64;
+
+    /// The contents of a file that does not exist; `None` if it must exist. A file that goes later
+    /// leaves its contents.
+    fn absent() -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// A file with its contents. Equal paths are one file in the whole process.
@@ -139,7 +148,12 @@ impl<T: FollowedContents> Followed<T> {
     }
 
     fn read_changed(&self, known: &mut Option<Stamp>) -> io::Result<()> {
-        let file = SmallFile::open(&self.path)?;
+        let file = match SmallFile::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return self.adopt_absent(error);
+            }
+            opened => opened?,
+        };
         let stamp = file.stamp();
         if *known == Some(stamp) {
             return Ok(());
@@ -155,12 +169,23 @@ impl<T: FollowedContents> Followed<T> {
             }
             _ => error,
         })?;
-        let contents = (self.parse)(bytes)?;
-        *self.contents.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(contents));
-        self.version.store(NEXT_VERSION.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        self.adopt((self.parse)(bytes)?);
         let now_s = Clock::start().unix_s();
         *known = (now_s - stamp.changed_s() >= SETTLED_S).then_some(stamp);
         unpoisoned(&self.outcome).read_s = now_s;
+        Ok(())
+    }
+
+    fn adopt(&self, contents: T) {
+        *self.contents.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(contents));
+        self.version.store(NEXT_VERSION.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+    }
+
+    fn adopt_absent(&self, error: io::Error) -> io::Result<()> {
+        let absent = T::absent().ok_or(error)?;
+        if self.contents().is_none() {
+            self.adopt(absent);
+        }
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::Step;
 use lighty_core::{Exchange, Settings};
 use lighty_http::Known;
+use lighty_identity::ended_file::EndedFile;
 use lighty_identity::key_source::KeySource;
 use lighty_identity::provider::{check_authorities, secret_file, start_all};
 use lighty_identity::remote_keys;
@@ -58,6 +59,11 @@ pub fn read_key_files(config: &Config<Settings>) -> Vec<String> {
     for path in key_files.filter(|path| !path.is_empty()) {
         let read = oidc::key_file(path).read();
         faults.extend(read.err().map(|error| format!("{}: {error}", oidc::KEY_FILE)));
+    }
+    let ended_files = config.assigned(oidc::ENDED_FILE).filter_map(|given| given.value.as_str());
+    for path in ended_files.filter(|path| !path.is_empty()) {
+        let read = EndedFile::at(Path::new(path)).read();
+        faults.extend(read.err().map(|error| format!("{}: {error}", oidc::ENDED_FILE)));
     }
     faults
 }

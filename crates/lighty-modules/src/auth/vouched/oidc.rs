@@ -17,4 +17,4 @@ pub(super) use cookies::take as take_cookies;
 pub(in crate::auth) use endpoints::EndpointRequest;
 pub(super) use endpoints::{find as find_endpoint, serve};
 pub(super) use session_check::{OidcClaim, check, claim};
-pub(super) use settings::{KEY_FILE, OidcSettings, PROVIDERS, directives, key_file};
+pub(super) use settings::{ENDED_FILE, KEY_FILE, OidcSettings, PROVIDERS, directives, key_file};

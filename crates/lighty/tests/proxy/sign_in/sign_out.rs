@@ -1,5 +1,7 @@
 //! The end of sessions: by the user, and by the provider.
 
+use lighty_testkit::server::Server;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::provider::{StandIn, parameter};
@@ -28,6 +30,19 @@ fn user_signs_out_here_and_at_the_provider() {
     assert!(!browser.is_signed_in() && !copy.is_signed_in(), "a copy of the cookie is worthless");
 }
 
+/// Posts a logout token, as a provider does. Returns the status.
+fn post_logout_token(server: &Server, token: &str) -> u16 {
+    let form = format!("logout_token={token}");
+    let framing = format!(
+        "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    let mut client = server.connect();
+    let line = "POST /.lighty/oidc/corp/backchannel HTTP/1.1\r\nHost: a.example\r\n";
+    client.send(format!("{line}{framing}"));
+    client.response().status
+}
+
 #[test]
 fn provider_ends_sessions() {
     let provider = StandIn::start(json!({ "sid": "s-1" }));
@@ -37,17 +52,7 @@ fn provider_ends_sessions() {
     provider.state().claims = json!({ "sid": "s-2" });
     let mut two = Browser::new(&server);
     assert_eq!(two.sign_in(&provider, "/a").status, 302);
-    let post = |claims: Value| {
-        let form = format!("logout_token={}", provider.sign(claims));
-        let framing = format!(
-            "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
-            form.len()
-        );
-        let mut client = server.connect();
-        let line = "POST /.lighty/oidc/corp/backchannel HTTP/1.1\r\nHost: a.example\r\n";
-        client.send(format!("{line}{framing}"));
-        client.response().status
-    };
+    let post = |claims: Value| post_logout_token(&server, &provider.sign(claims));
     for bad in [
         json!({ "aud": "site", "sid": "s-1" }),
         json!({ "aud": "other", "sid": "s-1", "events": { EVENT: {} } }),
@@ -80,4 +85,69 @@ fn requests_without_a_token_end_nothing() {
     assert_eq!(response("Content-Length: 14", b"logout_token=x"), 400);
     let large = "x".repeat(20_000);
     assert_eq!(response("Content-Length: 20000", large.as_bytes()), 413);
+}
+
+#[test]
+fn ended_sessions_stay_ended_over_reloads_and_restarts() {
+    let provider = StandIn::start(json!({ "sid": "s-1" }));
+    let shared = tempfile::tempdir().expect("a directory");
+    std::fs::write(shared.path().join("keys"), "0123456789abcdef0123456789abcdef")
+        .expect("written");
+    let setup = || {
+        let shared = shared.path().display();
+        site(&provider).config(&format!(
+            "auth.backend.oidc.key-file = \"{shared}/keys\"\n\
+             auth.backend.oidc.ended-file = \"{shared}/ended\""
+        ))
+    };
+    let mut server = setup().start();
+    let cookies = {
+        let mut browsers = ["s-1", "s-2", "s-3"].map(|sid| {
+            provider.state().claims = json!({ "sid": sid });
+            let mut browser = Browser::new(&server);
+            assert_eq!(browser.sign_in(&provider, "/a").status, 302);
+            browser
+        });
+        let cookies = browsers.clone().map(|browser| browser.cookies);
+        let logout = json!({ "aud": "site", "sid": "s-1", "events": { EVENT: {} } });
+        assert_eq!(post_logout_token(&server, &provider.sign(logout)), 200);
+        assert_eq!(browsers[1].get("/.lighty/oidc/corp/logout").status, 302);
+        cookies
+    };
+    let signed_in = |server: &Server| {
+        cookies.clone().map(|cookies| Browser { cookies, ..Browser::new(server) }.is_signed_in())
+    };
+    assert_eq!(signed_in(&server), [false, false, true]);
+    // A provider with another specification is another one, with the same name.
+    let config = server.directory().join("lighty.conf");
+    let text = std::fs::read_to_string(&config).expect("text");
+    let changed = text.replace("\"client-id\"", "\"scopes\" => \"openid\", \"client-id\"");
+    let changed = changed.replace("/ended", "/none");
+    assert_ne!(text, changed);
+    std::fs::write(&config, changed).expect("written");
+    server.signal(Signal::USR1);
+    server.await_log("reloaded: generation 1");
+    assert_eq!(signed_in(&server), [false, false, true], "after a reload, without the file");
+    server.stop();
+    let restarted = setup().start();
+    assert_eq!(signed_in(&restarted), [false, false, true], "after a restart");
+    let other = site(&provider).config("auth.backend.oidc.ended-file = \"@DIR@/lighty.conf\"");
+    let (code, _, errors) = other.run(&["check", "--deep", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("line 1 is no ended session"), "{errors}");
+}
+
+#[test]
+fn file_that_cannot_be_written_fails_the_logout_of_a_provider() {
+    let provider = StandIn::start(json!({ "sid": "s-1" }));
+    let file = "auth.backend.oidc.ended-file = \"@DIR@/none/ended\"";
+    let server = site(&provider).config(file).start();
+    let mut browser = Browser::new(&server);
+    assert_eq!(browser.sign_in(&provider, "/a").status, 302);
+    let logout = json!({ "aud": "site", "sid": "s-1", "events": { EVENT: {} } });
+    assert_eq!(post_logout_token(&server, &provider.sign(logout)), 500, "it may try again");
+    server.await_log("none/ended");
+    assert!(!browser.is_signed_in(), "it has ended here");
+    let mut browser = Browser::new(&server);
+    assert_eq!(browser.sign_in(&provider, "/a").status, 302);
+    assert_eq!(browser.get("/.lighty/oidc/corp/logout").status, 302, "users leave in any case");
 }

@@ -82,6 +82,6 @@ async fn respond(
             sign_in::begin(ex, settings, provider, Some(target)).await
         }
         Endpoint::Logout => sign_out::sign_out(ex, settings, provider).await,
-        Endpoint::Backchannel => sign_out::end_by_provider(ex, provider).await,
+        Endpoint::Backchannel => sign_out::end_by_provider(ex, settings, provider).await,
     }
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::Step;
-use lighty_core::{Exchange, Fault, Settings};
+use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::Status;
 use lighty_http::navigation::is_navigation;
+use lighty_identity::ended_file::EndedFile;
+use lighty_identity::provider::SessionEnd;
 use lighty_identity::session::Session;
 use lighty_identity::sign_in::Refreshed;
 
 use super::cookies::CookieJar;
 use super::settings::{OidcSettings, SignInProvider};
 use super::sign_in;
+use super::sign_out::end_sessions;
 use crate::auth::answer::{grant, shown};
 use crate::auth::broken;
 use crate::auth::require::Rule;
@@ -66,7 +69,8 @@ pub(in crate::auth::vouched) fn claim(
         }
     };
     let now_s = ex.machine.clock.unix_s();
-    let current = jar.session().filter(|session| is_current(session, provider, now_s));
+    let file = own.ended_file.as_ref();
+    let current = jar.session().filter(|session| is_current(session, provider, file, now_s));
     if let Some(session) = current {
         return Some(OidcClaim::Session(session, Arc::clone(provider)));
     }
@@ -76,10 +80,13 @@ pub(in crate::auth::vouched) fn claim(
 }
 
 /// True if a session has not ended by time, by the user, or by the provider.
-fn is_current(session: &Session, provider: &SignInProvider, now_s: i64) -> bool {
-    let names = session.names();
-    now_s < session.ends_s
-        && !provider.provider.ended.has_ended(names.iter().map(String::as_str), session.began_s)
+fn is_current(
+    session: &Session,
+    provider: &SignInProvider,
+    file: Option<&EndedFile>,
+    now_s: i64,
+) -> bool {
+    now_s < session.ends_s && !provider.provider.has_ended(&session.names(), session.began_s, file)
 }
 
 /// Decides about a claim.
@@ -144,14 +151,19 @@ async fn refresh(
                 CookieJar::of(ex, &settings, &provider).and_then(|jar| jar.set_session(&renewed));
             match cookies {
                 Ok(cookies) => ex.ext_mut::<VerifiedIdentity>().add_cookies(&cookies),
-                Err(error) => ex.log(lighty_core::Level::Warning, &error.to_string()),
+                Err(error) => ex.log(Level::Warning, &error.to_string()),
             }
             Arc::from(renewed)
         }
         Refreshed::Ended => {
-            let until_s = session.ends_s;
-            let ended = &provider.provider.ended;
-            ended.add(&format!("id:{}", session.id), ex.machine.clock.unix_s(), until_s);
+            let end = SessionEnd {
+                name: format!("id:{}", session.id),
+                now_s: ex.machine.clock.unix_s(),
+                until_s: session.ends_s,
+            };
+            if let Err(error) = end_sessions(&settings, &provider, end).await {
+                ex.log(Level::Error, &error.to_string());
+            }
             let is_page = ex.request.method.is_some_and(lighty_http::Method::is_get_or_head);
             if is_page && !ex.request.upgrade && is_navigation(&ex.request.fields) {
                 return sign_in::begin(ex, settings, provider, None).await;

@@ -9,6 +9,7 @@ use lighty_config::{
     parse_period, parse_string, parse_strings, parse_switch,
 };
 use lighty_core::{Settings, module_settings};
+use lighty_identity::ended_file::EndedFile;
 use lighty_identity::local_target::is_local;
 use lighty_identity::provider::Provider;
 use lighty_identity::provider_spec::{DiscoveredUrls, ProviderKind, ProviderSpec, is_secure_url};
@@ -21,6 +22,7 @@ use crate::auth::vouched::settings::{parse_claim, parse_fields};
 
 pub(in crate::auth::vouched) const PROVIDERS: &str = "auth.backend.oidc";
 pub(in crate::auth::vouched) const KEY_FILE: &str = "auth.backend.oidc.key-file";
+pub(in crate::auth::vouched) const ENDED_FILE: &str = "auth.backend.oidc.ended-file";
 
 /// Path beneath which the endpoints of providers are.
 const PATH: &str = "/.lighty/oidc/";
@@ -34,6 +36,7 @@ pub(in crate::auth::vouched) struct OidcSettings {
     pub(in crate::auth::vouched) providers: Arc<[Arc<SignInProvider>]>,
     pub(super) path: Arc<str>,
     key_file: Option<SealingKeyFile>,
+    pub(super) ended_file: Option<EndedFile>,
 }
 module_settings!(OidcSettings);
 
@@ -48,7 +51,7 @@ impl std::fmt::Debug for SealingKeyFile {
 
 impl Default for OidcSettings {
     fn default() -> Self {
-        Self { providers: Arc::default(), path: PATH.into(), key_file: None }
+        Self { providers: Arc::default(), path: PATH.into(), key_file: None, ended_file: None }
     }
 }
 
@@ -189,6 +192,18 @@ pub(in crate::auth::vouched) fn directives() -> Vec<Directive<Settings>> {
              Servers behind one name share it. Without it, sessions end with the process.",
         )
         .example("auth.backend.oidc.key-file = \"/etc/lighty/session-keys\""),
+        row(Directive::parsed(ENDED_FILE, ValueKind::String, parse_ended_file, |s, file| {
+            own(s).ended_file.clone_from(file);
+        }))
+        .needs(NeedKind::WrittenFile)
+        .default("")
+        .doc(
+            "File with the sessions that users and providers have ended before their time, which \
+             the server makes. With `auth.backend.oidc.key-file` sessions outlive the process; \
+             without this file, so do those that have ended. It has at most 4 MiB: beyond that, \
+             old entries end all sessions of their time.",
+        )
+        .example("auth.backend.oidc.ended-file = \"/var/lib/lighty/ended-sessions\""),
     ]
 }
 
@@ -204,6 +219,11 @@ fn parse_path(value: &Value) -> Result<Arc<str>, Reject> {
 fn parse_key_file(value: &Value, _: &CompileCtx) -> Result<Option<SealingKeyFile>, Reject> {
     let path = parse_string(value)?;
     Ok((!path.is_empty()).then(|| SealingKeyFile(key_file(&path))))
+}
+
+fn parse_ended_file(value: &Value, _: &CompileCtx) -> Result<Option<EndedFile>, Reject> {
+    let path = parse_string(value)?;
+    Ok((!path.is_empty()).then(|| EndedFile::at(Path::new(&*path))))
 }
 
 const FORM: &str = "write `( \"name\" => ( \"issuer\" => \"https://…\", \"client-id\" => \"…\", \

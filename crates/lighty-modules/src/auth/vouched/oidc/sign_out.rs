@@ -4,13 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::module::Step;
-use lighty_core::{Exchange, Fault, Settings};
+use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::uri::encode_component;
 use lighty_http::{Fields, Known, Status};
+use lighty_identity::provider::SessionEnd;
 
 use super::cookies::CookieJar;
 use super::responses::{origin, parameter, redirect, refuse};
-use super::settings::SignInProvider;
+use super::settings::{OidcSettings, SignInProvider};
 use crate::auth::broken;
 use crate::auth::vouched::clock::now;
 
@@ -43,7 +44,11 @@ pub(super) async fn sign_out(
     if let Some(session) = &session {
         // A copy of the cookie is worthless as well.
         let name = format!("id:{}", session.id);
-        provider.provider.ended.add(&name, now.unix_s, session.ends_s);
+        let end = SessionEnd { name, now_s: now.unix_s, until_s: session.ends_s };
+        if let Err(error) = end_sessions(&settings, &provider, end).await {
+            // The user is to leave, and the provider to hear of it, in any case.
+            ex.log(Level::Error, &error.to_string());
+        }
     }
     let after = format!("{}{}", origin(ex), provider.after_logout);
     // Without its endpoints the session ends here alone.
@@ -77,6 +82,7 @@ pub(super) async fn sign_out(
 /// Ends the sessions that the provider names (OpenID Connect Back-Channel Logout 1.0).
 pub(super) async fn end_by_provider(
     ex: &mut Exchange,
+    settings: Rc<Settings>,
     provider: Arc<SignInProvider>,
 ) -> Step<'static> {
     let mut body = Vec::new();
@@ -98,13 +104,31 @@ pub(super) async fn end_by_provider(
     let Some(token) = parameter(&body, "logout_token") else {
         return refuse(ex, Fault::SignInState, "there is no logout_token", &none);
     };
-    let ended = provider.provider.end_sessions(&token, provider.session_s, now(ex)).await;
-    if let Err(error) = ended {
-        let detail = format!("{}: logout: {error}", provider.name());
-        return refuse(ex, Fault::SignInState, &detail, &none);
+    let named = provider.provider.named_sessions(&token, provider.session_s, now(ex)).await;
+    let end = match named {
+        Ok(end) => end,
+        Err(error) => {
+            let detail = format!("{}: logout: {error}", provider.name());
+            return refuse(ex, Fault::SignInState, &detail, &none);
+        }
+    };
+    if let Err(error) = end_sessions(&settings, &provider, end).await {
+        // The provider may repeat its request.
+        ex.fail_reporting(&broken(error.to_string()));
+        return Step::Answered;
     }
     ex.response.restart(Status::OK);
     ex.response.fields.set(Known::CacheControl, "no-store");
     ex.response.answered = true;
     Step::Answered
+}
+
+/// Ends sessions, also for processes to come.
+pub(super) async fn end_sessions(
+    settings: &Settings,
+    provider: &SignInProvider,
+    end: SessionEnd,
+) -> std::io::Result<()> {
+    let file = settings.module::<OidcSettings>().ended_file.as_ref();
+    provider.provider.end(end, file).await
 }

@@ -127,6 +127,7 @@ impl KeySource {
         policy: &TokenPolicy,
         now: TokenTime,
     ) -> Result<Arc<VerifiedToken>, TokenError> {
+        policy.check_size(token)?;
         if let Some(found) = self.find(token, policy, now)? {
             return Ok(found);
         }

@@ -9,7 +9,7 @@ use crate::provider_requests::{IssuedTokens, TokenForm, request_tokens, request_
 use crate::provider_spec::{ProviderError, ProviderKind};
 use crate::refreshes::{RefreshOutcome, RefreshTurn};
 use crate::session::{PendingSignIn, Session};
-use crate::token::{TokenError, VerifiedToken};
+use crate::token::{ISSUED_TOKEN_BYTES_MAX, TokenError, VerifiedToken};
 use crate::token_policy::TokenPolicy;
 
 /// Seconds before the end of an access token at which it is refreshed.
@@ -172,6 +172,7 @@ impl Provider {
         TokenPolicy {
             issuers: vec![self.spec().issuer.clone()],
             audiences: vec![self.spec().client_id.clone()],
+            bytes_max: ISSUED_TOKEN_BYTES_MAX,
             ..TokenPolicy::default()
         }
     }

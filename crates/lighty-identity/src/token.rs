@@ -13,8 +13,12 @@ use crate::key_set::{Fitting, KeySet};
 use crate::signature_algorithm::SignatureAlgorithm;
 use crate::strict_json;
 
-/// Maximum size of a token in bytes.
+/// Maximum size in bytes of a token in a request.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// Maximum size in bytes of a token that its issuer has sent to the server: users of a company may
+/// have hundreds of groups.
+pub const ISSUED_TOKEN_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum size of a token's header in bytes.
 pub const HEADER_BYTES_MAX: usize = 1024;
@@ -23,8 +27,8 @@ pub const HEADER_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Longer than the limit.
-    #[error("longer than {TOKEN_BYTES_MAX} bytes")]
-    TooLong,
+    #[error("longer than {0} bytes")]
+    TooLong(usize),
     /// Not three parts of base64url.
     #[error("not three parts of base64url with dots between them")]
     Malformed,
@@ -110,8 +114,8 @@ impl<'t> UnverifiedToken<'t> {
     /// # Errors
     /// It is too long, malformed, or needs an unknown algorithm or extension.
     pub fn parse(token: &'t [u8]) -> Result<Self, TokenError> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(TokenError::TooLong);
+        if token.len() > ISSUED_TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong(ISSUED_TOKEN_BYTES_MAX));
         }
         let token = std::str::from_utf8(token).map_err(|_| TokenError::Malformed)?;
         let mut parts = token.split('.');

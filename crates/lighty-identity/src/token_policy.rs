@@ -1,7 +1,7 @@
 //! Conditions that a token with a right signature must meet (RFC 8725).
 
 use crate::signature_algorithm::SignatureAlgorithm;
-use crate::token::{TokenError, VerifiedToken};
+use crate::token::{TOKEN_BYTES_MAX, TokenError, VerifiedToken};
 
 /// Default difference between clocks, in seconds.
 pub const LEEWAY_S: u32 = 60;
@@ -19,6 +19,8 @@ pub struct TokenPolicy {
     pub types: Vec<String>,
     /// Difference between the clocks of issuer and server, in seconds.
     pub leeway_s: u32,
+    /// Maximum size of the token in bytes.
+    pub bytes_max: usize,
 }
 
 impl Default for TokenPolicy {
@@ -29,6 +31,7 @@ impl Default for TokenPolicy {
             audiences: Vec::new(),
             types: Vec::new(),
             leeway_s: LEEWAY_S,
+            bytes_max: TOKEN_BYTES_MAX,
         }
     }
 }
@@ -38,6 +41,17 @@ impl TokenPolicy {
     #[must_use]
     pub fn permits(&self, algorithm: SignatureAlgorithm) -> bool {
         self.algorithms.is_empty() || self.algorithms.contains(&algorithm)
+    }
+
+    /// Checks the size of a token, before anything else.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn check_size(&self, token: &[u8]) -> Result<(), TokenError> {
+        match token.len() > self.bytes_max {
+            true => Err(TokenError::TooLong(self.bytes_max)),
+            false => Ok(()),
+        }
     }
 
     /// Checks a token.

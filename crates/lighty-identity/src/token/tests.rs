@@ -187,18 +187,24 @@ fn tokens_stay_within_limits() {
         };
         (0..bytes).map(token).find(|token| token.len() >= bytes).expect("a token")
     };
-    let near = (6080..6090).map(|filler| {
-        let claims = format!("{{\"exp\":{},\"a\":\"{}\"}}", NOW_S + 60, "x".repeat(filler));
-        signer.sign_text("{\"alg\":\"HS256\"}", &claims)
-    });
+    let near =
+        (ISSUED_TOKEN_BYTES_MAX * 3 / 4 - 64..ISSUED_TOKEN_BYTES_MAX * 3 / 4 - 54).map(|filler| {
+            let claims = format!("{{\"exp\":{},\"a\":\"{}\"}}", NOW_S + 60, "x".repeat(filler));
+            signer.sign_text("{\"alg\":\"HS256\"}", &claims)
+        });
     assert!(of_size(200).len() < 210);
     for token in near {
         let outcome = verify(&token, &keys);
-        match token.len() > TOKEN_BYTES_MAX {
-            true => assert_eq!(outcome.err(), Some(TokenError::TooLong)),
+        let too_long = TokenError::TooLong(ISSUED_TOKEN_BYTES_MAX);
+        match token.len() > ISSUED_TOKEN_BYTES_MAX {
+            true => assert_eq!(outcome.err(), Some(too_long)),
             false => drop(outcome.expect("it is small enough")),
         }
     }
+    let policy = TokenPolicy::default();
+    assert_eq!(policy.check_size(&[b'x'; TOKEN_BYTES_MAX]), Ok(()));
+    let long = policy.check_size(&[b'x'; TOKEN_BYTES_MAX + 1]);
+    assert_eq!(long, Err(TokenError::TooLong(TOKEN_BYTES_MAX)));
     for (bytes, is_good) in [(HEADER_BYTES_MAX, true), (HEADER_BYTES_MAX + 1, false)] {
         let start = "{\"alg\":\"HS256\",\"a\":\"";
         let header = format!("{start}{}\"}}", "x".repeat(bytes - start.len() - 2));

@@ -130,3 +130,19 @@ fn weak_keys_prevent_the_start() {
     let (code, _, errors) = setup.run(&["check", "--deep", "-f", "@CONF@"]);
     assert!(code != 0 && errors.contains("a key has at least 32 characters"), "{errors}");
 }
+
+#[test]
+fn long_token_of_a_provider_is_accepted() {
+    let roles: Vec<_> = (0..300).map(|role| format!("{role:0>36}")).collect();
+    let provider = StandIn::start(json!({ "roles": roles, "groups": ["staff"] }));
+    let setup = lighty!().file("a", "page");
+    let server = site_with(setup, &provider, "", "group=staff").start();
+    let mut browser = Browser::new(&server);
+    assert_eq!(browser.sign_in(&provider, "/a").status, 302, "{}", server.log());
+    assert!(browser.is_signed_in(), "without the claims that nothing needs");
+    // More groups than cookies have room for.
+    provider.state().claims = json!({ "groups": roles });
+    let mut browser = Browser::new(&server);
+    assert_ne!(browser.sign_in(&provider, "/a").status, 302);
+    server.await_log("more than 6000");
+}

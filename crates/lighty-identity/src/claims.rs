@@ -9,6 +9,9 @@ use crate::strict_json;
 /// Largest date, in seconds since 1970: the year 9999.
 const DATE_MAX_S: f64 = 253_402_300_799.0;
 
+/// Maximum number of a provider's objects in a list.
+const LIST_MAX: usize = 1000;
+
 /// Claims with lists of names that are separated by spaces (RFC 8693 section 4.2).
 const SPACED: [&str; 2] = ["scope", "scp"];
 
@@ -26,6 +29,25 @@ impl Claims {
     #[must_use]
     pub fn parse(json: &[u8]) -> Option<Self> {
         strict_json::parse_object(json).map(Self)
+    }
+
+    /// Reads a JSON array of at most [`LIST_MAX`] objects; `None` if it is not one.
+    pub(crate) fn parse_list(json: &[u8]) -> Option<Vec<Self>> {
+        let items = strict_json::parse_array(json)?;
+        if items.len() > LIST_MAX {
+            return None;
+        }
+        let object = |item| match item {
+            Value::Object(members) => Some(Self(members)),
+            _ => None,
+        };
+        items.into_iter().map(object).collect()
+    }
+
+    /// One claim, with a list of names.
+    pub(crate) fn of_names<'n>(claim: &str, names: impl Iterator<Item = &'n str>) -> Self {
+        let names = names.map(Value::from).collect();
+        Self(Map::from_iter([(claim.to_owned(), Value::Array(names))]))
     }
 
     /// Adds other claims, which replace those of the same names.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use lighty_fetch::Fetcher;
@@ -9,7 +10,7 @@ use lighty_http::{base64, uri};
 use serde_json::Value;
 
 use crate::claims::Claims;
-use crate::provider_spec::{DiscoveredUrls, ProviderError, ProviderSpec, is_secure_url};
+use crate::provider_spec::{DiscoveredUrls, GroupList, ProviderError, ProviderSpec, is_secure_url};
 
 /// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -135,12 +136,36 @@ pub(crate) fn request_userinfo(
     get(fetcher, url, Some(access_token), "the response with claims")
 }
 
+/// Requests the user's groups: a claim with their names.
+pub(crate) fn request_groups(
+    fetcher: &Fetcher,
+    list: &GroupList,
+    access_token: &str,
+) -> Result<Claims, ProviderError> {
+    let body = get_body(fetcher, &list.url, Some(access_token), "the list of groups")?;
+    let groups = Claims::parse_list(&body).ok_or(ProviderError::Malformed(
+        "the list of groups is no JSON array of at most 1,000 objects",
+    ))?;
+    let names = groups.iter().filter_map(|group| group.text(&list.member));
+    Ok(Claims::of_names(&list.claim, names))
+}
+
 fn get(
     fetcher: &Fetcher,
     url: &str,
     token: Option<&str>,
     subject: &'static str,
 ) -> Result<Claims, ProviderError> {
+    let body = get_body(fetcher, url, token, subject)?;
+    Claims::parse(&body).ok_or(ProviderError::Malformed("a response is no JSON object"))
+}
+
+fn get_body(
+    fetcher: &Fetcher,
+    url: &str,
+    token: Option<&str>,
+    subject: &'static str,
+) -> Result<Bytes, ProviderError> {
     // GitHub demands a name of the client.
     let mut request =
         Request::get(url).header(ACCEPT, "application/json").header(USER_AGENT, "sign-in");
@@ -152,5 +177,5 @@ fn get(
     if response.status().as_u16() != 200 {
         return Err(ProviderError::Status(subject, response.status().as_u16()));
     }
-    Claims::parse(response.body()).ok_or(ProviderError::Malformed("a response is no JSON object"))
+    Ok(response.into_body())
 }

@@ -70,6 +70,19 @@ pub struct ProviderSpec {
     pub scopes: String,
     /// The provider is asked for further claims.
     pub asks_userinfo: bool,
+    /// A list of the user's groups that the provider has apart from the claims.
+    pub groups: Option<GroupList>,
+}
+
+/// A resource of the provider that is a list of the user's groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupList {
+    /// Its URL.
+    pub url: String,
+    /// The member of each element with the group's name, or names of nested ones with dots.
+    pub member: String,
+    /// The claim that gets the names.
+    pub claim: String,
 }
 
 /// URLs of a provider.

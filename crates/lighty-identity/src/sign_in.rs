@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::claims::Claims;
 use crate::key_source::{KeySource, TokenTime};
 use crate::provider::{Endpoints, Provider, SessionEnd};
-use crate::provider_requests::{IssuedTokens, TokenForm, request_tokens, request_userinfo};
+use crate::provider_requests::{
+    IssuedTokens, TokenForm, request_groups, request_tokens, request_userinfo,
+};
 use crate::provider_spec::{ProviderError, ProviderKind};
 use crate::refreshes::{RefreshOutcome, RefreshTurn};
 use crate::session::{PendingSignIn, Session};
@@ -67,6 +69,10 @@ impl Provider {
                 return Err(ProviderError::Malformed("the claims are those of another user"));
             }
             claims.add(more);
+        }
+        if let Some(list) = self.spec().groups.clone() {
+            let token = tokens.access_token.clone();
+            claims.add(self.run(move |fetcher| request_groups(fetcher, &list, &token)).await?);
         }
         let mut session = Session { claims, began_s: now.unix_s, ..Session::begin()? };
         take_tokens(&mut session, &tokens, now.unix_s);

@@ -12,13 +12,25 @@ pub(crate) const DEPTH_MAX: usize = 8;
 /// Parses an object. Returns `None` if it is not one, is deeper than [`DEPTH_MAX`], or repeats a
 /// name.
 pub(crate) fn parse_object(bytes: &[u8]) -> Option<Map<String, Value>> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = StrictValue { depth_left: DEPTH_MAX }.deserialize(&mut reader).ok()?;
-    reader.end().ok()?;
-    match value {
+    match parse(bytes)? {
         Value::Object(members) => Some(members),
         _ => None,
     }
+}
+
+/// Like [`parse_object`], for an array.
+pub(crate) fn parse_array(bytes: &[u8]) -> Option<Vec<Value>> {
+    match parse(bytes)? {
+        Value::Array(items) => Some(items),
+        _ => None,
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = StrictValue { depth_left: DEPTH_MAX }.deserialize(&mut reader).ok()?;
+    reader.end().ok()?;
+    Some(value)
 }
 
 #[derive(Clone, Copy)]

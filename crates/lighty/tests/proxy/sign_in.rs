@@ -278,6 +278,61 @@ fn oauth2_provider_names_the_user_by_a_resource() {
 }
 
 #[test]
+fn provider_lists_groups_apart_from_the_claims() {
+    let provider = StandIn::start(json!({ "groups": ["admin"] }));
+    provider.set_userinfo(json!({ "login": "kim", "groups": ["admin"] }));
+    let url = provider.issuer();
+    let hub = format!(
+        "\"type\" => \"github\", \"authorization-url\" => \"{url}/authorize\", \
+         \"token-url\" => \"{url}/token\", \"userinfo-url\" => \"{url}/userinfo\""
+    );
+    let many = |count: usize| {
+        let mut groups = vec![json!({}); count];
+        groups[0] = json!({ "login": "acme" });
+        json!(groups)
+    };
+    let corp = format!("\"issuer\" => \"{url}\", \"groups-member\" => \"team.slug\"");
+    for (keys, groups, wanted) in [
+        (&hub, json!([{ "login": "acme" }, { "login": "other" }]), 200),
+        (&hub, json!([{ "login": "other" }, { "name": "acme" }, { "login": ["acme"] }]), 403),
+        (&hub, json!([]), 403),
+        (&corp, json!([{ "team": { "slug": "acme" } }]), 200),
+        (&hub, json!({ "login": "acme" }), 503),
+        (&hub, json!(["acme"]), 503),
+        (&hub, many(1000), 200),
+        (&hub, many(1001), 503),
+    ] {
+        provider.state().groups = groups.clone();
+        let setup = lighty!().file("a", "page").file("../secret", "s3cret").config(&format!(
+            "auth.backend.oidc = ( \"hub\" => ( \"client-id\" => \"site\", \
+             \"client-secret-file\" => \"@DIR@/secret\", {keys}, \
+             \"groups-url\" => \"{url}/groups\" ) )\n\
+             auth.require = ( \"/\" => ( \"method\" => \"oidc\", \"realm\" => \"r\", \
+             \"require\" => \"group=acme\" ) )"
+        ));
+        let server = setup.start();
+        let mut browser = Browser::new(&server);
+        let status = browser.sign_in(&provider, "/a").status;
+        let status = if status == 302 { browser.get("/a").status } else { status };
+        assert_eq!(status, wanted, "{:.80}: {}", groups.to_string(), server.log());
+    }
+    let request = provider.requests_for("/groups").pop().expect("a request");
+    assert!(request.field("Authorization").expect("a token").starts_with("Bearer "));
+    for (keys, wanted) in [
+        (format!("{hub}, \"groups-member\" => \"login\""), "without \"groups-url\""),
+        (format!("{hub}, \"groups-url\" => \"http://hub.example/\""), "must be a URL of https"),
+        (
+            format!("{hub}, \"groups-url\" => \"{url}/\", \"groups-claim\" => \"a.b\""),
+            "\"groups-claim\" without a dot",
+        ),
+    ] {
+        let line = format!("auth.backend.oidc = ( \"hub\" => ( \"client-id\" => \"a\", {keys} ) )");
+        let (code, _, errors) = lighty!().config(&line).run(&["-t", "-f", "@CONF@"]);
+        assert!(code != 0 && errors.contains(wanted), "{wanted}: {errors}");
+    }
+}
+
+#[test]
 fn tokens_and_sessions_open_one_site() {
     let provider = StandIn::start(json!({}));
     let server = site(&provider)

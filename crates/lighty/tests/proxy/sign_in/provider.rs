@@ -26,6 +26,8 @@ pub(super) struct ProviderState {
     pub(super) signer: TokenSigner,
     pub(super) claims: Value,
     userinfo: Value,
+    /// The user's groups, apart from the claims.
+    pub(super) groups: Value,
     /// Authorization requests by their codes.
     codes: HashMap<String, HashMap<&'static str, String>>,
     /// Seconds for which access tokens are good.
@@ -97,6 +99,7 @@ impl StandIn {
             signer: TokenSigner::es256("one"),
             claims,
             userinfo: json!({}),
+            groups: json!([]),
             codes: HashMap::new(),
             expires_in: None,
             refreshes: 0,
@@ -197,6 +200,7 @@ impl ProviderState {
             "/jwks" => answer("200 OK", "", &key_set([&self.signer])),
             "/token" => self.issue(&issuer, &String::from_utf8_lossy(&seen.body)),
             "/userinfo" => json_answer("200 OK", &self.userinfo),
+            "/groups" => json_answer("200 OK", &self.groups),
             _ => answer("404 Not Found", "", ""),
         }
     }

@@ -12,7 +12,9 @@ use lighty_core::{Settings, module_settings};
 use lighty_identity::ended_file::EndedFile;
 use lighty_identity::local_target::is_local;
 use lighty_identity::provider::Provider;
-use lighty_identity::provider_spec::{DiscoveredUrls, ProviderKind, ProviderSpec, is_secure_url};
+use lighty_identity::provider_spec::{
+    DiscoveredUrls, GroupList, ProviderKind, ProviderSpec, is_secure_url,
+};
 use lighty_identity::sealing::{KEY_FILE_BYTES_MAX, SealingKeys};
 use lighty_io::file::followed::Followed;
 
@@ -149,6 +151,7 @@ pub(in crate::auth::vouched) fn directives() -> Vec<Directive<Settings>> {
         .needs_at("issuer", NeedKind::Url)
         .needs_at("token-url", NeedKind::Url)
         .needs_at("userinfo-url", NeedKind::Url)
+        .needs_at("groups-url", NeedKind::Url)
         .needs_at("client-secret-file", NeedKind::Read)
         .needs_at("ca-file", NeedKind::Read)
         .default("()")
@@ -159,7 +162,9 @@ pub(in crate::auth::vouched) fn directives() -> Vec<Directive<Settings>> {
              or `oauth2`; the last one needs `authorization-url`, `token-url` and `userinfo-url`. \
              `scopes` are the requested ones (\"openid profile email\"), `userinfo` asks for \
              further claims (disable), `user-claim` names the user (`sub`), `groups-claim` the \
-             groups (`groups`), `claims` are request fields with the values of claims, as in \
+             groups (`groups`), `groups-url` is a list of groups that the provider has elsewhere, and \
+             `groups-member` the member with their names (`name`, for GitHub `login`), `claims` are \
+             request fields with the values of claims, as in \
              `auth.backend.jwt.claims`. `session` is the time after which a user must sign in again \
              (\"8h\"), `after-logout` the path for users who have signed out (`/`). `ca-file` has \
              the authorities that vouch for the provider, in place of the system's.",
@@ -229,7 +234,7 @@ fn parse_ended_file(value: &Value, _: &CompileCtx) -> Result<Option<EndedFile>, 
 const FORM: &str = "write `( \"name\" => ( \"issuer\" => \"https://…\", \"client-id\" => \"…\", \
                     \"client-secret-file\" => \"/…\" ) )`";
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "type",
     "issuer",
     "client-id",
@@ -243,6 +248,8 @@ const KEYS: [&str; 17] = [
     "userinfo",
     "user-claim",
     "groups-claim",
+    "groups-url",
+    "groups-member",
     "claims",
     "session",
     "after-logout",
@@ -264,6 +271,8 @@ struct ProviderDraft {
     asks_userinfo: bool,
     user_claim: Option<Arc<str>>,
     groups_claim: Arc<str>,
+    groups_url: Option<String>,
+    groups_member: Option<Arc<str>>,
     fields: ClaimFields,
     session_s: u64,
     after_logout: Arc<str>,
@@ -282,6 +291,8 @@ impl Default for ProviderDraft {
             asks_userinfo: false,
             user_claim: None,
             groups_claim: "groups".into(),
+            groups_url: None,
+            groups_member: None,
             fields: Arc::default(),
             session_s: 8 * 3600,
             after_logout: "/".into(),
@@ -354,6 +365,8 @@ fn take(
         "userinfo" => draft.asks_userinfo = parse_switch(value, ctx)?,
         "user-claim" => draft.user_claim = Some(parse_claim(&parse_string(value)?)?),
         "groups-claim" => draft.groups_claim = parse_claim(&parse_string(value)?)?,
+        "groups-url" => draft.groups_url = Some(parse_url(value)?),
+        "groups-member" => draft.groups_member = Some(parse_claim(&parse_string(value)?)?),
         "claims" => draft.fields = parse_fields(value)?,
         "session" => {
             draft.session_s = parse_period(value, 0)? / 1000;
@@ -416,11 +429,14 @@ impl ProviderDraft {
             let text = format!("has the issuer \"{}\": https is needed", self.issuer);
             return Err(Reject::new(text).help("http is for this machine only"));
         }
-        let scopes = match self.kind {
-            0 => "openid profile email",
-            1 => "read:user",
+        let scopes = match (self.kind, &self.groups_url) {
+            (0, _) => "openid profile email",
+            (1, None) => "read:user",
+            // Without the second one, GitHub lists public memberships alone.
+            (1, Some(_)) => "read:user read:org",
             _ => "",
         };
+        let groups = self.group_list(is_github)?;
         let user_claim = if is_github { "login" } else { "sub" };
         let kind = if is_openid { ProviderKind::OpenId } else { ProviderKind::OAuth2 };
         let spec = ProviderSpec {
@@ -433,6 +449,7 @@ impl ProviderDraft {
             ca_file: self.ca_file,
             scopes: self.scopes.unwrap_or_else(|| scopes.to_owned()),
             asks_userinfo: self.asks_userinfo || !is_openid,
+            groups,
         };
         Ok(SignInProvider {
             provider: Provider::of(spec),
@@ -443,5 +460,25 @@ impl ProviderDraft {
             after_logout: self.after_logout,
             cookie_names: ["", "__Host-"].map(|prefix| format!("{prefix}lighty-{}", &**name)),
         })
+    }
+
+    fn group_list(&mut self, is_github: bool) -> Result<Option<GroupList>, Reject> {
+        let Some(url) = self.groups_url.take() else {
+            return match self.groups_member {
+                Some(_) => Err(Reject::new("has \"groups-member\" without \"groups-url\"")),
+                None => Ok(None),
+            };
+        };
+        if self.groups_claim.contains('.') {
+            let text = "needs a \"groups-claim\" without a dot for the list of \"groups-url\"";
+            return Err(Reject::new(text));
+        }
+        let member = self.groups_member.take();
+        let member = member.unwrap_or_else(|| if is_github { "login" } else { "name" }.into());
+        Ok(Some(GroupList {
+            url,
+            member: member.to_string(),
+            claim: self.groups_claim.to_string(),
+        }))
     }
 }

@@ -140,6 +140,22 @@ fn each_service_has_its_modules() {
 }
 
 #[test]
+fn changed_modules_and_users_count_without_a_reload() {
+    let Some(site) = site("") else { return };
+    let server = site.start();
+    assert_eq!(status(&server, RIGHT), 200, "{}", server.log());
+    let eve = "Authorization: Basic ZXZlOnJpZ2h0\r\n";
+    assert_eq!(status(&server, eve), 401);
+    let users = server.directory().join("users.pam");
+    let text = fs::read_to_string(&users).expect("users");
+    fs::write(&users, text + "eve:right:http\n").expect("written");
+    assert_eq!(status(&server, eve), 200, "{}", server.log());
+    let services = server.directory().join("pam.d");
+    fs::copy(services.join("closed"), services.join("http")).expect("copied");
+    assert_eq!(status(&server, "Authorization: Basic bGVlOnJpZ2h0\r\n"), 401, "not from the cache");
+}
+
+#[test]
 fn groups_of_users_are_in_the_file_of_groups() {
     let more = "auth.backend.plain.groupfile = \"@DIR@/groups\"\n\
                 $HTTP[\"url\"] == \"/a\" { auth.require = ( \"/\" => ( \"method\" => \"basic\", \

@@ -17,9 +17,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive, Scope};
+use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
-use lighty_core::machine::metrics::series::RequestKey;
+use lighty_core::machine::metrics::series::{CacheKey, RequestKey};
 use lighty_core::machine::status_board::{ReportParts, StatusBoard};
 use lighty_core::module::{Acts, Hooks, Module, Needs, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
@@ -337,6 +338,9 @@ impl Module for Status {
             metrics.stage(names, route, span, took_us.into());
         }
         metrics.request(names, key, total_us);
+        if let Some(CacheTrace { result, .. }) = ex.ext::<CacheTrace>() {
+            metrics.cached(names, CacheKey { route, result }, total_us);
+        }
         if let Some(host) = &ex.settings.module::<CountedHost>().0 {
             metrics.host(names, host, key.status, ex.state.bytes_sent);
         }

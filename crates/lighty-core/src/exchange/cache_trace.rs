@@ -3,10 +3,25 @@
 use crate::exchange::extensions::Extension;
 use crate::extension_slot;
 
+/// The results, as words.
+pub const CACHE_RESULTS: [&str; 11] = [
+    "hit",
+    "stale",
+    "updating",
+    "revalidated",
+    "miss",
+    "expired",
+    "bypass",
+    "pass",
+    "coalesced",
+    "partial",
+    "purged",
+];
+
 /// The part of the cache. Empty for requests that it does not concern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheTrace {
-    /// The result, as a word such as `hit`.
+    /// The result, one of [`CACHE_RESULTS`]; empty if the cache has no part in the response.
     pub result: &'static str,
     /// Age of the stored response in seconds; `None` if the response is not from the store.
     pub age_s: Option<u32>,

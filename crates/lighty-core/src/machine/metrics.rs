@@ -22,7 +22,7 @@ use crate::machine::metrics::exemplars::{Exemplar, Exemplars};
 use crate::machine::metrics::history::{History, Second};
 use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::{
-    BackendKey, OTHER, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
+    BackendKey, CacheKey, OTHER, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
 };
 
 /// A copy of a worker's distributions, one list of keys and values for each [`SeriesFamily`].
@@ -205,6 +205,14 @@ impl Metrics {
             place
         });
         backends.series[place].1.record(took_us, &STAGE_BOUNDS_US);
+    }
+
+    /// Records a request that a cache had a part in, and its duration.
+    pub fn cached(&self, names: &SeriesNames, key: CacheKey, took_us: u64) {
+        let Some(key) = key.pack() else { return };
+        let mut cached = self.families[SeriesFamily::Cached as usize].borrow_mut();
+        let place = cached.place(names, SeriesFamily::Cached, key);
+        cached.series[place].1.record(took_us, &REQUEST_BOUNDS_US);
     }
 
     /// Appends the second that ends to the history. Called once a second.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lighty_core::exchange::cache_trace::CACHE_RESULTS;
 use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::exemplars::Exemplars;
 use lighty_core::machine::metrics::series::{
-    BackendKey, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
+    BackendKey, CacheKey, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
 };
 use lighty_core::machine::status_board::Report;
 use lighty_http::{Method, Version};
@@ -36,6 +37,8 @@ pub(super) struct Durations {
     pub(super) stages: BTreeMap<(usize, &'static str, Arc<str>), Histogram>,
     /// Keyed by upstream and backend.
     pub(super) backends: BTreeMap<(Arc<str>, Arc<str>), Histogram>,
+    /// Requests that a cache had a part in, by route and result.
+    pub(super) cached: BTreeMap<(Arc<str>, &'static str), Histogram>,
     /// Number of values recorded without a series, because the table was full.
     pub(super) others: u64,
 }
@@ -61,6 +64,13 @@ impl Durations {
                 let labels = backend_labels(*key, &mut texts);
                 all.backends.entry(labels).or_default().merge(durations);
             }
+            for (key, durations) in &report.durations[SeriesFamily::Cached as usize] {
+                let labels = match CacheKey::unpack(*key) {
+                    Some(CacheKey { route, result }) => (texts.of(route), result),
+                    None => (OTHER.into(), OTHER),
+                };
+                all.cached.entry(labels).or_default().merge(durations);
+            }
         }
         all
     }
@@ -77,6 +87,20 @@ impl Durations {
             }
         }
         routes.into_iter().map(|(route, (errors, sum))| (route, errors, sum)).collect()
+    }
+
+    /// Returns for each route with a cache the number of requests by result, in the order of the
+    /// results.
+    pub(super) fn cached_routes(&self) -> BTreeMap<Arc<str>, Vec<(&'static str, u64)>> {
+        let mut routes = BTreeMap::<Arc<str>, Vec<(&'static str, u64)>>::new();
+        for ((route, result), durations) in &self.cached {
+            routes.entry(Arc::clone(route)).or_default().push((result, durations.count()));
+        }
+        let place = |result: &str| CACHE_RESULTS.iter().position(|word| *word == result);
+        for results in routes.values_mut() {
+            results.sort_by_key(|(result, _)| place(result).unwrap_or(CACHE_RESULTS.len()));
+        }
+        routes
     }
 
     /// Returns each span that took time, over all routes, in the order of a request.
@@ -159,6 +183,9 @@ mod tests {
             }
             metrics.stage(&names, route, Span::Queue, 30);
             metrics.backend(&names, &"u".into(), &"b".into(), 50);
+            for result in ["miss", "hit", "hit", "", "unknown"] {
+                metrics.cached(&names, CacheKey { route, result }, 70);
+            }
             Report { durations: metrics.snapshot(), ..Report::default() }
         };
         let reports = [worker(&[200, 200, 503]), worker(&[200])];
@@ -170,5 +197,7 @@ mod tests {
         let spans = all.spans();
         assert_eq!((spans[0].0, spans[0].1.sum_us()), ("queue", 60));
         assert_eq!(all.backends.values().map(Histogram::count).sum::<u64>(), 2);
+        let cached: Vec<_> = all.cached_routes().into_iter().collect();
+        assert_eq!(cached, [("shop".into(), vec![("hit", 4), ("miss", 2)])]);
     }
 }

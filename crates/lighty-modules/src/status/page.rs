@@ -1,5 +1,7 @@
 //! The server's status as an HTML page.
 
+use std::sync::Arc;
+
 use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::status_board::{
@@ -388,7 +390,28 @@ fn cache(facts: &Facts) -> String {
         "<h2>Cache</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
          aria-label=\"Cache\"><table>\n<tr><th>Store</th><th>Responses</th><th>Memory</th>\
          <th>Requests</th><th>Served from it</th><th>Bytes served</th><th>Fetches now</th>\
-         <th>Waiting</th><th>Left</th><th>Purge rules</th></tr>\n{rows}</table></div>\n"
+         <th>Waiting</th><th>Left</th><th>Purge rules</th></tr>\n{rows}</table></div>\n{}",
+        cached_routes(facts)
+    )
+}
+
+/// Results of the cache for each route; empty before the first request.
+fn cached_routes(facts: &Facts) -> String {
+    let row = |(route, results): (Arc<str>, Vec<(&str, u64)>)| {
+        let all: u64 = results.iter().map(|(_, count)| count).sum();
+        let shares = results.iter().map(|(result, count)| {
+            format!("{result} {count} ({:.1} %)", *count as f64 / all as f64 * 100.0)
+        });
+        let shares = shares.collect::<Vec<_>>().join(", ");
+        format!("<tr><td>{}</td><td>{all}</td><td>{shares}</td></tr>\n", escaped(&route))
+    };
+    let rows: String = facts.durations.cached_routes().into_iter().map(row).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Results of the cache\">\
+         <table>\n<tr><th>Route</th><th>Requests</th><th>Results</th></tr>\n{rows}</table></div>\n"
     )
 }
 

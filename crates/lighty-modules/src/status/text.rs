@@ -1,6 +1,7 @@
 //! The server's status for programs.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use lighty_core::json;
 use lighty_core::machine::histogram::Histogram;
@@ -126,8 +127,11 @@ struct StatusText<'a> {
 impl<'a> StatusText<'a> {
     fn of(facts: &'a Facts) -> Self {
         let lighttpd = LighttpdTotals::of(facts);
+        let mut cached = facts.durations.cached_routes();
         let routes = facts.durations.routes().into_iter().map(|(route, errors, durations)| {
-            RouteRow { errors, route: route.to_string(), durations: Percentiles::of(&durations) }
+            let cache = cached.remove(&route).unwrap_or_default().into_iter().collect();
+            let durations = Percentiles::of(&durations);
+            RouteRow { errors, route: route.to_string(), cache, durations }
         });
         let stages = facts
             .durations
@@ -233,6 +237,9 @@ impl Percentiles {
 struct RouteRow {
     errors: u64,
     route: String,
+    /// Requests by the result of the cache.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    cache: BTreeMap<&'static str, u64>,
     #[serde(flatten)]
     durations: Percentiles,
 }

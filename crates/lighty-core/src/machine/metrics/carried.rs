@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::Snapshot;
 use super::hosts::HostCounts;
 use super::series::{
-    BackendKey, OTHER, RequestKey, SERIES_MAX, SeriesFamily, SeriesNames, StageKey,
+    BackendKey, CacheKey, OTHER, RequestKey, SERIES_MAX, SeriesFamily, SeriesNames, StageKey,
 };
+use crate::exchange::cache_trace::CACHE_RESULTS;
 use crate::exchange::span::Span;
 use crate::machine::histogram::Histogram;
 use crate::machine::metrics::hosts::HOSTS_MAX;
@@ -20,6 +21,7 @@ pub struct CarriedSeries {
     requests: Vec<(Option<CarriedRequest>, Histogram)>,
     stages: Vec<(Option<CarriedStage>, Histogram)>,
     backends: Vec<(Option<CarriedBackend>, Histogram)>,
+    cached: Vec<(Option<CarriedResult>, Histogram)>,
     hosts: Vec<(String, HostCounts)>,
 }
 
@@ -47,10 +49,17 @@ struct CarriedBackend {
     backend: String,
 }
 
+/// [`CacheKey`] with names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct CarriedResult {
+    route: String,
+    result: String,
+}
+
 impl CarriedSeries {
     /// Names the series of a process.
     pub(crate) fn of(durations: &Snapshot, hosts: &[HostCounts], names: &SeriesNames) -> Self {
-        let [requests, stages, backends] = durations;
+        let [requests, stages, backends, cached] = durations;
         let text = |name| names.text(name).to_string();
         Self {
             requests: named(requests, |key| {
@@ -66,6 +75,10 @@ impl CarriedSeries {
             backends: named(backends, |key| {
                 let BackendKey { upstream, backend } = BackendKey::unpack(key)?;
                 Some(CarriedBackend { upstream: text(upstream), backend: text(backend) })
+            }),
+            cached: named(cached, |key| {
+                let CacheKey { route, result } = CacheKey::unpack(key)?;
+                Some(CarriedResult { route: text(route), result: result.to_owned() })
             }),
             hosts: names
                 .hosts()
@@ -99,6 +112,10 @@ impl CarriedSeries {
                 (names.number(&labels.upstream), names.number(&labels.backend));
             Some(BackendKey { upstream, backend }.pack())
         });
+        let cached = numbered(names, SeriesFamily::Cached, &self.cached, |labels| {
+            let result = CACHE_RESULTS.into_iter().find(|word| *word == labels.result)?;
+            CacheKey { route: names.number(&labels.route), result }.pack()
+        });
         let mut hosts = Vec::new();
         for (name, counts) in self.hosts.iter().take(HOSTS_MAX + 1) {
             let place = names.known_host_place(name).unwrap_or(0);
@@ -107,7 +124,7 @@ impl CarriedSeries {
             }
             hosts[place].add(counts);
         }
-        ([requests, stages, backends], hosts)
+        ([requests, stages, backends, cached], hosts)
     }
 }
 
@@ -162,6 +179,7 @@ mod tests {
                 metrics.request(names, key, 1_000);
             }
             metrics.stage(names, name, Span::Queue, 10);
+            metrics.cached(names, CacheKey { route: name, result: "coalesced" }, 30);
             metrics.backend(names, &upstream, &backend, 20);
             metrics.host(names, &HostRow::new(route), 404, 7);
         }

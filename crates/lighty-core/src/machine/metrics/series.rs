@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lighty_http::{Method, Version};
 
 use super::host_names::HostNames;
+use crate::exchange::cache_trace::CACHE_RESULTS;
 use crate::exchange::span::Span;
 
 /// Maximum series of a family. Durations of further series are recorded as [`OTHER`].
@@ -24,11 +25,13 @@ pub enum SeriesFamily {
     Stages,
     /// Time until the response of a backend begins, by [`BackendKey`].
     Backends,
+    /// Whole requests that a cache had a part in, by [`CacheKey`].
+    Cached,
 }
 
 impl SeriesFamily {
     /// Number of families.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 }
 
 /// Number of a configured name: a route, an upstream or a backend.
@@ -132,6 +135,29 @@ impl BackendKey {
     pub fn unpack(key: u64) -> Option<Self> {
         let (upstream, backend) = (SeriesName((key >> 32) as u32), SeriesName(key as u32));
         (key != OTHER).then_some(Self { upstream, backend })
+    }
+}
+
+/// Labels of requests that a cache had a part in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    /// Name of the route that served the request.
+    pub route: SeriesName,
+    /// One of [`CACHE_RESULTS`].
+    pub result: &'static str,
+}
+
+impl CacheKey {
+    /// `None` for another word.
+    pub(super) fn pack(self) -> Option<u64> {
+        let number = CACHE_RESULTS.iter().position(|word| *word == self.result)?;
+        Some(u64::from(self.route.0) | (number as u64) << 32)
+    }
+
+    /// Decodes a packed key; `None` for [`OTHER`].
+    pub fn unpack(key: u64) -> Option<Self> {
+        let number = usize::try_from(key >> 32).ok()?;
+        Some(Self { route: SeriesName(key as u32), result: CACHE_RESULTS.get(number)? })
     }
 }
 
@@ -260,8 +286,9 @@ mod tests {
     #[test]
     fn names_have_a_limit() {
         let names = SeriesNames::default();
-        let all: Vec<_> = (0..SERIES_MAX * 4).map(|n| names.number(&n.to_string())).collect();
-        assert!(all[SERIES_MAX * 3].is_other() && !all[SERIES_MAX * 3 - 1].is_other());
+        let names_max = SERIES_MAX * SeriesFamily::COUNT;
+        let all: Vec<_> = (0..=names_max).map(|n| names.number(&n.to_string())).collect();
+        assert!(all[names_max].is_other() && !all[names_max - 1].is_other());
         assert_eq!(names.number("5"), all[5]);
         assert_eq!((&*names.text(all[5]), &*names.text(SeriesName::OTHER)), ("5", "other"));
     }

@@ -112,7 +112,7 @@ mod tests {
         let worker = |requests| Report {
             requests,
             figures: vec![("n".to_owned(), requests)],
-            durations: [vec![(7, Histogram::default())], Vec::new(), Vec::new()],
+            durations: [vec![(7, Histogram::default())], Vec::new(), Vec::new(), Vec::new()],
             listeners: vec![listener(requests, 1)],
             ..Report::default()
         };

@@ -17,7 +17,7 @@ use crate::status::facts::Facts;
 
 /// All families with at least one sample.
 pub(super) fn all(facts: &Facts) -> Vec<Family> {
-    let mut all = vec![requests(facts), stages(facts)];
+    let mut all = vec![requests(facts), stages(facts), cached(facts)];
     all.extend(hosts(facts));
     all.extend(backends::families(facts));
     all.extend(counters::families(&facts.figures));
@@ -60,6 +60,19 @@ fn stages(facts: &Facts) -> Family {
     );
     for ((_, stage, route), durations) in &facts.durations.stages {
         let labels = vec![("stage", Rc::from(*stage)), ("route", Rc::from(&**route))];
+        family.add_durations(labels, durations.clone());
+    }
+    family
+}
+
+fn cached(facts: &Facts) -> Family {
+    let mut family = Family::new(
+        "lighty_cached_request_seconds",
+        MetricKind::Histogram(&REQUEST_BOUNDS_US),
+        "Time of requests that a cache of responses had a part in.",
+    );
+    for ((route, result), durations) in &facts.durations.cached {
+        let labels = vec![("route", Rc::from(&**route)), ("result", Rc::from(*result))];
         family.add_durations(labels, durations.clone());
     }
     family

@@ -47,6 +47,8 @@ fn assert_counted(server: &Server) {
         "lighty_cache_objects{store=\"pages\"} 5\n",
         "lighty_cache_purge_rules{store=\"pages\"} 1\n",
         "lighty_cache_waiting_requests{store=\"pages\"} 0\n",
+        "lighty_cached_request_seconds_count{route=\"mod_cache\",result=\"miss\"} 6\n",
+        "lighty_cached_request_seconds_count{route=\"mod_cache\",result=\"hit\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line}{metrics}");
     }
@@ -120,7 +122,9 @@ fn every_result_has_its_word() {
     let log: Vec<String> = log.iter().map(untimed).collect();
     assert_eq!(log, expected);
     assert_counted(&server);
-    assert!(server.get("/status").text().contains("<h2>Cache</h2>"));
+    let page = server.get("/status").text().to_owned();
+    assert!(page.contains("<h2>Cache</h2>") && page.contains(">hit 1 ("), "{page}");
+    assert!(server.get("/status?json").text().contains("\"cache\":{"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Claims {
     }
 
     /// One claim, with a list of names.
-    pub(crate) fn of_names<'n>(claim: &str, names: impl Iterator<Item = &'n str>) -> Self {
+    pub(crate) fn of_names<'n>(claim: &str, names: impl Iterator<Item = Cow<'n, str>>) -> Self {
         let names = names.map(Value::from).collect();
         Self(Map::from_iter([(claim.to_owned(), Value::Array(names))]))
     }
@@ -53,6 +53,11 @@ impl Claims {
     /// Adds other claims, which replace those of the same names.
     pub(crate) fn add(&mut self, others: Self) {
         self.0.extend(others.0);
+    }
+
+    /// Removes a claim.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
     }
 
     /// Removes the claims that none of these paths needs.
@@ -99,6 +104,11 @@ impl Claims {
     #[must_use]
     pub fn text(&self, path: &str) -> Option<&str> {
         self.find(path)?.as_str()
+    }
+
+    /// A claim that is a text, a number, or true or false, as a text.
+    pub(crate) fn simple_text(&self, path: &str) -> Option<Cow<'_, str>> {
+        self.find(path).and_then(simple)
     }
 
     /// The members of a claim that is a list of texts, or a single text.

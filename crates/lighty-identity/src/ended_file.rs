@@ -4,18 +4,25 @@
 //! A line for each: a JSON array of provider, name, the second in which it ended, and the second in
 //! which it would have ended by itself. The empty name stands for everything that began until then.
 //! Lines are appended under a lock; a file beyond its limit is replaced by one with those that
-//! still count. Several processes may share the file.
+//! still count. Several processes may share the file. Lines that cannot be read are skipped: a full
+//! disk or a power failure may have cut them.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use lighty_io::clock::deadline::Deadline;
 use lighty_io::file::followed::{Followed, FollowedContents};
 use lighty_io::sandbox;
+
+#[cfg(doc)]
+use crate::revocations::NAME_BYTES_MAX;
+use crate::revocations::ends;
 
 /// Size in bytes beyond which the file is replaced by a shorter one.
 pub const ENDED_FILE_BYTES_MAX: u64 = 4 << 20;
@@ -23,8 +30,14 @@ pub const ENDED_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Size in bytes of the shorter one.
 const KEPT_BYTES_MAX: usize = 2 << 20;
 
-/// Maximum length in bytes of a line.
+/// Maximum length in bytes of a line. A name of [`NAME_BYTES_MAX`] fits in any case.
 const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// Time for which a process waits for the lock. Others hold it for the time of a write.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Interval at which it tries.
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A line: provider, name, second of the end, and second until which it counts.
 type EndedLine<'a> = (&'a str, &'a str, i64, i64);
@@ -49,19 +62,13 @@ impl FollowedContents for EndedList {
 
 impl EndedList {
     fn parse(bytes: Vec<u8>) -> io::Result<Self> {
-        let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         let mut list = Self::default();
-        for (number, line) in text.lines().enumerate() {
-            let line: OwnedLine = match serde_json::from_str(line) {
+        for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let (provider, name, at_s, _) = match serde_json::from_slice::<OwnedLine>(line) {
                 Ok(line) => line,
-                // A process was killed, or the disk was full, while it was written.
-                Err(error) if error.is_eof() => continue,
-                Err(_) => {
-                    let number = number + 1;
-                    return Err(io::Error::other(format!("line {number} is no ended session")));
-                }
+                Err(error) if number > 0 || error.is_eof() => continue,
+                Err(_) => return Err(io::Error::other("line 1 is no ended session")),
             };
-            let (provider, name, at_s, _) = line;
             let names = list.0.entry(provider.into()).or_default();
             let known_s = names.entry(name.into()).or_insert(at_s);
             *known_s = at_s.max(*known_s);
@@ -71,8 +78,8 @@ impl EndedList {
 
     fn has_ended(&self, provider: &str, names: &[String], began_s: i64) -> bool {
         let Some(ended) = self.0.get(provider) else { return false };
-        let has_ended = |name: &str| ended.get(name).is_some_and(|at_s| began_s <= *at_s);
-        has_ended("") || names.iter().any(|name| has_ended(name))
+        let mut names = names.iter().map(String::as_str).chain([""]);
+        names.any(|name| ended.get(name).is_some_and(|at_s| ends(name, *at_s, began_s)))
     }
 }
 
@@ -113,6 +120,21 @@ impl EndedFile {
         list.is_some_and(|list| list.has_ended(provider, names, began_s))
     }
 
+    /// Checks that the file's directory exists. Blocks.
+    ///
+    /// # Errors
+    /// It does not, or cannot be looked at, with its path.
+    pub fn check_directory(&self) -> io::Result<()> {
+        let directory = self.0.path().parent().unwrap_or(Path::new("."));
+        let fault = match fs::metadata(directory) {
+            Ok(meta) if meta.is_dir() => return Ok(()),
+            Ok(_) => io::Error::from(io::ErrorKind::NotADirectory),
+            Err(error) => error,
+        };
+        let text = format!("{}: {}", directory.display(), lighty_io::os_text(&fault));
+        Err(io::Error::new(fault.kind(), text))
+    }
+
     /// Adds a session. Blocks.
     ///
     /// # Errors
@@ -137,24 +159,51 @@ fn append(path: &Path, line: EndedLine<'_>) -> io::Result<()> {
     if length + line.len() as u64 <= ENDED_FILE_BYTES_MAX {
         // The last line may be incomplete.
         let separator = if ends_line(&file, length)? { "" } else { "\n" };
-        return file.write_all(format!("{separator}{line}").as_bytes());
+        file.write_all(format!("{separator}{line}").as_bytes())?;
+        return file.sync_data();
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    let beside = beside(path);
-    let mut shorter = OpenOptions::new();
-    let mut shorter = shorter.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    let written = shorter.write_all((shortened(&text, now_s)? + &line).as_bytes());
-    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| drop(fs::remove_file(&beside)))
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    replace(path, &file, &(shortened(&text, now_s)? + &line))
+}
+
+/// Puts another file in the place of the locked one, with its mode.
+fn replace(path: &Path, locked: &File, text: &str) -> io::Result<()> {
+    // A link stays one.
+    let path = fs::canonicalize(path)?;
+    let beside = beside(&path);
+    // Left by a process that was killed: all others wait for the lock.
+    let _ = fs::remove_file(&beside);
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    let opened = options.open(&beside);
+    let mut file = opened.map_err(|error| sandbox::explained_write(&beside, error))?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.set_permissions(locked.metadata()?.permissions()))
+        .and_then(|()| file.sync_data());
+    let replaced = written.and_then(|()| fs::rename(&beside, &path));
+    replaced.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
 /// Opens the file that the path names while its lock is held.
 fn open_locked(path: &Path) -> io::Result<File> {
+    let deadline = Deadline::after(LOCK_PATIENCE);
     loop {
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true).mode(0o600);
-        let file = options.open(path).map_err(|error| sandbox::explained(path, error))?;
-        file.lock()?;
+        let file = options.open(path).map_err(|error| sandbox::explained_write(path, error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if deadline.is_over() => {
+                return Err(io::Error::other("another process holds its lock"));
+            }
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(LOCK_INTERVAL);
+                continue;
+            }
+        }
         let (ours, named) = (file.metadata()?, fs::metadata(path));
         // Another process may have replaced it meanwhile.
         if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
@@ -171,25 +220,32 @@ fn ends_line(file: &File, length: u64) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-/// The lines that still count. Without room, the oldest ones become one that stands for all of
-/// their time: it ends further sessions, and revives none.
-fn shortened(text: &str, now_s: i64) -> io::Result<String> {
-    let parsed = text.lines().filter_map(|line| serde_json::from_str::<OwnedLine>(line).ok());
-    let mut lines: Vec<_> = parsed.filter(|(_, _, _, until_s)| *until_s > now_s).collect();
-    lines.sort_by_key(|(_, _, at_s, _)| *at_s);
+/// The lines that still count, one for a name. Without room, the oldest ones become one that stands
+/// for all of their time: it ends further sessions, and revives none.
+fn shortened(text: &[u8], now_s: i64) -> io::Result<String> {
+    let mut names: HashMap<(String, String), (i64, i64), RandomState> = HashMap::default();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Ok(line) = serde_json::from_slice::<OwnedLine>(line) else { continue };
+        let (provider, name, at_s, until_s) = line;
+        let latest = names.entry((provider, name)).or_insert((at_s, until_s));
+        *latest = (latest.0.max(at_s), latest.1.max(until_s));
+    }
+    let mut lines: Vec<_> =
+        names.into_iter().filter(|(_, (_, until_s))| *until_s > now_s).collect();
+    lines.sort_by_key(|(_, (at_s, _))| *at_s);
     let mut kept = Vec::new();
     let mut bytes = 0;
-    while let Some((provider, name, at_s, until_s)) = lines.pop() {
+    while let Some(((provider, name), (at_s, until_s))) = lines.pop() {
         let line = text_of(&(&*provider, &*name, at_s, until_s))?;
         bytes += line.len();
         if bytes > KEPT_BYTES_MAX {
-            lines.push((provider, name, at_s, until_s));
+            lines.push(((provider, name), (at_s, until_s)));
             break;
         }
         kept.push(line);
     }
     let mut dropped: HashMap<String, (i64, i64), RandomState> = HashMap::default();
-    for (provider, _, at_s, until_s) in lines {
+    for ((provider, _), (at_s, until_s)) in lines {
         let latest = dropped.entry(provider).or_insert((at_s, until_s));
         *latest = (latest.0.max(at_s), latest.1.max(until_s));
     }
@@ -213,6 +269,8 @@ fn beside(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn names(names: &[&str]) -> Vec<String> {
@@ -250,10 +308,15 @@ mod tests {
         let file = EndedFile::at(&path);
         file.add("corp", "sid:a", 100, 200).expect("added");
         let mut cut = OpenOptions::new().append(true).open(&path).expect("open");
-        cut.write_all(b"[\"corp\",\"sid:").expect("written");
+        // Within a character.
+        cut.write_all(b"[\"corp\",\"sid:\xc3").expect("written");
         file.add("corp", "sid:c", 100, 200).expect("added");
         file.read().expect("read");
         assert!(["sid:a", "sid:c"].iter().all(|name| file.has_ended("corp", &names(&[name]), 100)));
+        let text = fs::read(&path).expect("text");
+        fs::write(&path, [&text[..], b"\n\0\0\0\0", b"\n", &text].concat()).expect("written");
+        file.read().expect("lines of zeros are skipped");
+        assert!(file.has_ended("corp", &names(&["sid:c"]), 100));
         fs::write(&path, "bind-pw = hush\n").expect("written");
         let error = file.read().expect_err("another file").to_string();
         assert!(error.contains("line 1 is no ended session") && !error.contains("hush"), "{error}");
@@ -286,11 +349,40 @@ mod tests {
         assert!(file.has_ended("corp", &names(&["sid:other"]), 10_000), "as old as the first");
         assert!(!file.has_ended("corp", &names(&["sid:other"]), last), "a late one");
         assert!(!file.has_ended("other", &names(&["sid:other"]), 1));
-        // Lines that no longer count go first.
+        assert!(!file.has_ended("other", &names(&["id:x"]), 1));
+        // Repeated lines, and then those that no longer count, go first.
+        let repeated = line(last, 1_000_000).repeat(usize::try_from(count).expect("a count"));
+        fs::write(&path, repeated).expect("written");
+        (0..2).for_each(|_| file.add("corp", &name(last)[0], last, 1_000_000).expect("added"));
+        file.read().expect("read");
+        assert!(!file.has_ended("corp", &names(&["sid:other"]), last), "nothing else has ended");
+        assert!(fs::metadata(&path).expect("a file").len() < 400);
         fs::write(&path, all.replace(",1000000]", ",      2]")).expect("written");
         (0..2).for_each(|_| file.add("corp", &name(last)[0], last, 1_000_000).expect("added"));
         let length = fs::metadata(&path).expect("a file").len();
         assert!(length < 400, "{length}");
+        assert!(!beside(&path).exists());
+    }
+
+    #[test]
+    fn lock_is_waited_for_a_while_and_links_and_modes_stay() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link) = (directory.path().join("ended"), directory.path().join("link"));
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let file = EndedFile::at(&link);
+        file.add("corp", "sid:a", 100, 200).expect("added");
+        let held = File::open(&path).expect("open");
+        held.lock().expect("locked");
+        let error = file.add("corp", "sid:b", 100, 200).expect_err("locked").to_string();
+        assert!(error.contains("another process holds its lock"), "{error}");
+        drop(held);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).expect("a mode");
+        fs::write(&path, "x".repeat(ENDED_FILE_BYTES_MAX as usize)).expect("written");
+        fs::write(beside(&path), "left").expect("written");
+        file.add("corp", "sid:c", 100, 200).expect("added");
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        let meta = fs::metadata(&path).expect("a file");
+        assert_eq!((meta.mode() & 0o777, meta.len() < 100), (0o660, true));
         assert!(!beside(&path).exists());
     }
 }

@@ -3,6 +3,7 @@
 //! Requests to a provider run on threads of its own, up to [`JOBS_MAX`] of them wait. Event loops
 //! await the results.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,14 +82,18 @@ pub struct Provider {
     /// Monotonic time before which endpoints are not discovered again. Held by the request that
     /// discovers them.
     discovery: tokio::sync::Mutex<u64>,
-    /// Sessions that the provider or the user has ended. Providers of the same name share them: a
-    /// reload with another specification revives none.
+    /// Sessions that the provider or the user has ended. They outlive this specification: a reload
+    /// revives none.
     ended: Arc<Revocations>,
     /// States of sign-ins that were completed.
     pub used: Revocations,
     /// Refreshes under way.
     pub(crate) refreshes: Refreshes,
 }
+
+/// Ended sessions by the identity of their provider. An identity takes up little memory, and a
+/// process sees few of them.
+static ENDED: Mutex<BTreeMap<String, Arc<Revocations>>> = Mutex::new(BTreeMap::new());
 
 static PROVIDERS: Mutex<Vec<Weak<Provider>>> = Mutex::new(Vec::new());
 
@@ -111,8 +116,6 @@ impl Provider {
         if let Some(known) = known.find(|known| known.spec == spec) {
             return known;
         }
-        let mut named = providers.iter().filter_map(Weak::upgrade);
-        let named = named.find(|provider| provider.spec.name == spec.name);
         let secret = spec.secret_file.as_deref();
         let provider = Arc::new(Self {
             secret: secret.map(secret_file),
@@ -120,7 +123,7 @@ impl Provider {
             waiting: Arc::default(),
             endpoints: RwLock::default(),
             discovery: tokio::sync::Mutex::default(),
-            ended: named.map(|named| Arc::clone(&named.ended)).unwrap_or_default(),
+            ended: Arc::clone(unpoisoned(&ENDED).entry(spec.identity()).or_default()),
             used: Revocations::default(),
             refreshes: Refreshes::default(),
             spec,
@@ -233,16 +236,22 @@ impl Provider {
     pub async fn end(&self, end: SessionEnd, file: Option<&EndedFile>) -> io::Result<()> {
         self.ended.add(&end.name, end.now_s, end.until_s);
         let Some(file) = file.cloned() else { return Ok(()) };
-        let provider = self.spec.name.clone();
+        let provider = self.spec.identity();
         let note = move || file.add(&provider, &end.name, end.now_s, end.until_s);
-        ThreadPool::global().run_anyhow(Lane::Other, note).await?
+        ThreadPool::global().run(Lane::Other, note).await?
     }
 
     /// True if a session with one of these names that began in this second has been ended.
     #[must_use]
     pub fn has_ended(&self, names: &[String], began_s: i64, file: Option<&EndedFile>) -> bool {
         self.ended.has_ended(names.iter().map(String::as_str), began_s)
-            || file.is_some_and(|file| file.has_ended(&self.spec.name, names, began_s))
+            || file.is_some_and(|file| self.is_noted(names, began_s, file))
+    }
+
+    /// True if the file has the end of a session with one of these names.
+    #[must_use]
+    pub fn is_noted(&self, names: &[String], began_s: i64, file: &EndedFile) -> bool {
+        file.has_ended(&self.spec.identity(), names, began_s)
     }
 
     /// The endpoints; discovered first if they are unknown.

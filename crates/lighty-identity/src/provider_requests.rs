@@ -146,7 +146,7 @@ pub(crate) fn request_groups(
     let groups = Claims::parse_list(&body).ok_or(ProviderError::Malformed(
         "the list of groups is no JSON array of at most 1,000 objects",
     ))?;
-    let names = groups.iter().filter_map(|group| group.text(&list.member));
+    let names = groups.iter().filter_map(|group| group.simple_text(&list.member));
     Ok(Claims::of_names(&list.claim, names))
 }
 

@@ -74,6 +74,18 @@ pub struct ProviderSpec {
     pub groups: Option<GroupList>,
 }
 
+impl ProviderSpec {
+    /// Its identity: with another one, sessions are those of other users. Secrets and scopes may
+    /// change.
+    pub(crate) fn identity(&self) -> String {
+        let place = match self.kind {
+            ProviderKind::OpenId => &self.issuer,
+            ProviderKind::OAuth2 => &self.urls.authorization,
+        };
+        format!("{} {place} {}", self.name, self.client_id)
+    }
+}
+
 /// A resource of the provider that is a list of the user's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupList {

@@ -8,6 +8,18 @@ use foldhash::fast::RandomState;
 /// Maximum number of ended sessions, and of used sign-ins, that are remembered.
 pub const REVOCATIONS_MAX: usize = 10_000;
 
+/// Maximum length of a name in bytes.
+pub const NAME_BYTES_MAX: usize = 2048;
+
+/// The beginning of the names of single sessions.
+pub const SESSION_PREFIX: &str = "id:";
+
+/// True if an end of `name` at a second concerns what began at another one. A single session has
+/// ended in any case, even if clocks disagree.
+pub(crate) fn ends(name: &str, at_s: i64, began_s: i64) -> bool {
+    began_s <= at_s || name.starts_with(SESSION_PREFIX)
+}
+
 /// Names with the times from which they count and until which they are remembered. Without room,
 /// the oldest one goes, and everything that began before it counts as ended: a flood of
 /// entries ends sessions, and revives none.
@@ -51,8 +63,9 @@ impl Revocations {
     /// True if something with one of these names, begun at this second, has been ended.
     pub fn has_ended<'n>(&self, names: impl IntoIterator<Item = &'n str>, began_s: i64) -> bool {
         let revoked = self.revoked();
-        let mut names = names.into_iter().filter_map(|name| revoked.names.get(name));
-        began_s <= revoked.watermark_s || names.any(|one| began_s <= one.at_s)
+        let has_ended =
+            |name: &str| revoked.names.get(name).is_some_and(|one| ends(name, one.at_s, began_s));
+        began_s <= revoked.watermark_s || names.into_iter().any(has_ended)
     }
 
     fn revoked(&self) -> MutexGuard<'_, RevokedNames> {
@@ -73,6 +86,8 @@ mod tests {
         assert!(!revocations.has_ended(["sub:x", "sid:a"], 102), "a later session");
         assert!(!revocations.has_ended(["sid:b"], 1));
         assert!(revocations.add("sid:a", 200, 300), "forgotten");
+        revocations.add("id:x", 100, 200);
+        assert!(revocations.has_ended(["id:x"], 105), "a session is one, by whatever clock");
     }
 
     #[test]

@@ -10,9 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::Claims;
 use crate::provider_spec::{DiscoveredUrls, ProviderSpec};
+use crate::revocations::SESSION_PREFIX;
 
 /// Time within which a sign-in must be completed, in seconds.
 pub const SIGN_IN_S: i64 = 600;
+
+/// The longest time of a session, in seconds.
+pub const SESSION_S_MAX: i64 = 30 * 24 * 3600;
 
 /// A sign-in that has begun.
 #[derive(Clone, Serialize, Deserialize)]
@@ -128,14 +132,17 @@ impl Session {
         Ok(Self { id: random_text()?, ..Self::default() })
     }
 
+    /// The name of this session alone.
+    #[must_use]
+    pub fn own_name(&self) -> String {
+        format!("{SESSION_PREFIX}{}", self.id)
+    }
+
     /// The names under which it may be ended: its own, the provider's, and the user's.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let claim = |name: &str| self.claims.text(name).map(|text| format!("{name}:{text}"));
-        [Some(format!("id:{}", self.id)), claim("sid"), claim("sub")]
-            .into_iter()
-            .flatten()
-            .collect()
+        [Some(self.own_name()), claim("sid"), claim("sub")].into_iter().flatten().collect()
     }
 
     /// True if it has a refresh token that is to be used now.

@@ -10,7 +10,8 @@ use crate::provider_requests::{
 };
 use crate::provider_spec::{ProviderError, ProviderKind};
 use crate::refreshes::{RefreshOutcome, RefreshTurn};
-use crate::session::{PendingSignIn, Session};
+use crate::revocations::NAME_BYTES_MAX;
+use crate::session::{PendingSignIn, SESSION_S_MAX, Session};
 use crate::token::{ISSUED_TOKEN_BYTES_MAX, TokenError, VerifiedToken};
 use crate::token_policy::TokenPolicy;
 
@@ -136,7 +137,12 @@ impl Provider {
             // OpenID Connect Core 1.0 section 12.2: it names the same user.
             match self.verify(&endpoints, text, None, now).await {
                 Ok(token) if token.claims().text("sub") == session.claims.text("sub") => {
-                    renewed.claims.add(token.claims().clone());
+                    let mut claims = token.claims().clone();
+                    // The groups are those of the sign-in.
+                    if let Some(list) = &self.spec().groups {
+                        claims.remove(&list.claim);
+                    }
+                    renewed.claims.add(claims);
                 }
                 Err(ProviderError::Token(TokenError::NoKeys)) => {}
                 _ => return Refreshed::Ended,
@@ -153,7 +159,6 @@ impl Provider {
     pub async fn named_sessions(
         self: &Arc<Self>,
         token: &str,
-        session_s: i64,
         now: TokenTime,
     ) -> Result<SessionEnd, ProviderError> {
         let endpoints = self.endpoints(now.mono_ms).await?;
@@ -166,7 +171,10 @@ impl Provider {
         let name = |claim: &str| claims.text(claim).map(|text| format!("{claim}:{text}"));
         let name = name("sid").or_else(|| name("sub"));
         let name = name.ok_or(ProviderError::Malformed("it names no session"))?;
-        Ok(SessionEnd { name, now_s: now.unix_s, until_s: now.unix_s + session_s })
+        if name.len() > NAME_BYTES_MAX {
+            return Err(ProviderError::Malformed("it names a session by more than 2,048 bytes"));
+        }
+        Ok(SessionEnd { name, now_s: now.unix_s, until_s: now.unix_s + SESSION_S_MAX })
     }
 
     fn form(&self, fields: Vec<(&'static str, String)>) -> TokenForm {

@@ -16,7 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::error::ServerFailure;
 use super::messages::{
-    MessageFault, RESPONSES_BYTES_MAX, STARTTLS_REQUEST, extended_result, message_length,
+    MessageFault, MessageSize, RESPONSES_BYTES_MAX, RESPONSES_ELEMENTS_MAX, STARTTLS_REQUEST,
+    extended_result, message_size,
 };
 use super::results::{code, lost, shown_result};
 
@@ -75,8 +76,8 @@ async fn start_tls(socket: &mut TcpStream) -> Result<(), ServerFailure> {
     socket.write_all(STARTTLS_REQUEST).await.map_err(lost)?;
     let mut response = BytesMut::new();
     let length = loop {
-        if let Some(length) = message_length(&response).map_err(malformed)? {
-            break length;
+        if let Some(size) = message_size(&response).map_err(malformed)? {
+            break size.bytes;
         }
         if socket.read_buf(&mut response).await.map_err(lost)? == 0 {
             return Err(lost(io::ErrorKind::UnexpectedEof.into()));
@@ -106,7 +107,7 @@ pub(super) async fn relay(server: Box<dyn Channel>, library: UnixStream, fault: 
         let passed = tokio::select! {
             count = from_library.read_buf(&mut requests) => match count {
                 Ok(1..) => {
-                    responses.passed = 0;
+                    responses.passed = MessageSize::default();
                     pass(&mut to_server, &mut requests).await
                 }
                 _ => return,
@@ -138,20 +139,24 @@ async fn pass(to: &mut (impl AsyncWrite + Unpin), bytes: &mut BytesMut) -> io::R
 struct Responses {
     /// Bytes that are not passed on.
     unchecked: BytesMut,
-    /// Bytes that were passed on since the last request.
-    passed: usize,
+    /// Passed on since the last request.
+    passed: MessageSize,
 }
 
 impl Responses {
     /// Takes the complete messages.
     fn check(&mut self) -> Result<BytesMut, MessageFault> {
         let mut complete = 0;
-        while let Some(length) = message_length(&self.unchecked[complete..])? {
-            complete += length;
+        while let Some(size) = message_size(&self.unchecked[complete..])? {
+            complete += size.bytes;
+            self.passed.bytes += size.bytes;
+            self.passed.elements += size.elements;
         }
-        self.passed += complete;
-        if self.passed > RESPONSES_BYTES_MAX {
+        if self.passed.bytes > RESPONSES_BYTES_MAX {
             return Err(MessageFault::Many);
+        }
+        if self.passed.elements > RESPONSES_ELEMENTS_MAX {
+            return Err(MessageFault::Elements);
         }
         Ok(self.unchecked.split_to(complete))
     }

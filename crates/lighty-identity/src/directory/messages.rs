@@ -12,6 +12,9 @@ pub const MESSAGE_DEPTH_MAX: usize = 16;
 /// Maximum length in bytes of all responses to a request.
 pub const RESPONSES_BYTES_MAX: usize = 4 << 20;
 
+/// Maximum number of elements in all responses to a request. The library makes a structure of each.
+pub const RESPONSES_ELEMENTS_MAX: usize = 32 * 1024;
+
 /// Tags of elements (RFC 4511 appendix B).
 mod tag {
     pub(super) const INTEGER: u8 = 0x02;
@@ -46,6 +49,9 @@ pub enum MessageFault {
     /// All responses to the request are too long.
     #[error("the responses have more than {max} bytes", max = RESPONSES_BYTES_MAX)]
     Many,
+    /// They have too many elements.
+    #[error("the responses have more than {max} elements", max = RESPONSES_ELEMENTS_MAX)]
+    Elements,
 }
 
 /// The tag and length of an element.
@@ -78,11 +84,20 @@ impl Element {
     }
 }
 
-/// The length in bytes of the message at the beginning of `bytes`; `None` if it is not complete.
+/// The size of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageSize {
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// The number of its elements.
+    pub elements: usize,
+}
+
+/// The size of the message at the beginning of `bytes`; `None` if it is not complete.
 ///
 /// # Errors
 /// It is over a limit, or no message.
-pub fn message_length(bytes: &[u8]) -> Result<Option<usize>, MessageFault> {
+pub fn message_size(bytes: &[u8]) -> Result<Option<MessageSize>, MessageFault> {
     if bytes.first().is_some_and(|first| *first != tag::SEQUENCE) {
         return Err(MessageFault::Form);
     }
@@ -92,16 +107,16 @@ pub fn message_length(bytes: &[u8]) -> Result<Option<usize>, MessageFault> {
     }
     let length = outer.head + outer.length;
     let Some(content) = bytes.get(outer.head..length) else { return Ok(None) };
-    check_nesting(content)?;
-    Ok(Some(length))
+    let elements = count_elements(content)?;
+    Ok(Some(MessageSize { bytes: length, elements }))
 }
 
-/// Checks that each element lies within the one around it.
-fn check_nesting(content: &[u8]) -> Result<(), MessageFault> {
+/// Counts the elements, and checks that each one lies within the one around it.
+fn count_elements(content: &[u8]) -> Result<usize, MessageFault> {
     let mut ends = [0; MESSAGE_DEPTH_MAX];
     ends[0] = content.len();
     // The message itself is the first level.
-    let (mut depth, mut at) = (1, 0);
+    let (mut depth, mut at, mut count) = (1, 0, 0);
     while depth > 0 {
         let end = ends[depth - 1];
         if at == end {
@@ -110,6 +125,10 @@ fn check_nesting(content: &[u8]) -> Result<(), MessageFault> {
         }
         let element = Element::read(&content[at..end])?.ok_or(MessageFault::Form)?;
         at += element.head;
+        count += 1;
+        if count > RESPONSES_ELEMENTS_MAX {
+            return Err(MessageFault::Elements);
+        }
         if element.length > end - at {
             return Err(MessageFault::Form);
         }
@@ -122,7 +141,7 @@ fn check_nesting(content: &[u8]) -> Result<(), MessageFault> {
             depth += 1;
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Result code and text of a complete message that is an extended response (RFC 4511 section 4.12).
@@ -161,6 +180,10 @@ mod tests {
             _ => [&[0x84][..], &(content.len() as u32).to_be_bytes()].concat(),
         };
         [&[tag][..], &length, content].concat()
+    }
+
+    fn message_length(bytes: &[u8]) -> Result<Option<usize>, MessageFault> {
+        Ok(message_size(bytes)?.map(|size| size.bytes))
     }
 
     fn message(content: &[u8]) -> Vec<u8> {
@@ -206,6 +229,11 @@ mod tests {
         assert_eq!(message_length(&deepest), Ok(Some(deepest.len())));
         assert_eq!(message_length(&nested(MESSAGE_DEPTH_MAX + 1)), Err(MessageFault::Deep));
         assert_eq!(message_length(&nested(100_000)), Err(MessageFault::Deep));
+        let most = message(&[4, 0].repeat(RESPONSES_ELEMENTS_MAX));
+        let size = MessageSize { bytes: most.len(), elements: RESPONSES_ELEMENTS_MAX };
+        assert_eq!(message_size(&most), Ok(Some(size)));
+        let more = message(&[4, 0].repeat(RESPONSES_ELEMENTS_MAX + 1));
+        assert_eq!(message_length(&more), Err(MessageFault::Elements));
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub fn read_key_files(config: &Config<Settings>) -> Vec<String> {
     }
     let ended_files = config.assigned(oidc::ENDED_FILE).filter_map(|given| given.value.as_str());
     for path in ended_files.filter(|path| !path.is_empty()) {
-        let read = EndedFile::at(Path::new(path)).read();
+        let file = EndedFile::at(Path::new(path));
+        let read = file.check_directory().and_then(|()| file.read());
         faults.extend(read.err().map(|error| format!("{}: {error}", oidc::ENDED_FILE)));
     }
     faults

@@ -415,13 +415,18 @@ fn hostile_responses_are_refused() {
         (0..80_000u32).rev().map(|below| [&b"\x30\x84"[..], &(below * 6).to_be_bytes()].concat());
     let nested = levels.collect::<Vec<_>>().concat();
     let entry = b"\x30\x0d\x02\x01\x01\x64\x08\x04\x04cn=k\x30\x00".to_vec();
+    let value = vec![b'x'; 60_000];
+    let large =
+        [&b"\x30\x82\xea\x72\x02\x01\x01\x64\x82\xea\x6b\x04\x05cn=kx\x04\x82\xea\x60"[..], &value]
+            .concat();
     let cut = b"\x30\x0d\x02\x01\x01\x64\x08\x04\x05cn=k\x30\x00".to_vec();
     for (response, endless, wanted) in [
         (nested, false, "nested deeper than 16"),
         (b"\x30\x84\x7f\xff\xff\xff".to_vec(), false, "more than 1048576 bytes"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), false, "the response is not LDAP"),
         (cut, false, "the response is not LDAP"),
-        (entry, true, "more than 4194304 bytes"),
+        (entry, true, "more than 32768 elements"),
+        (large, true, "more than 4194304 bytes"),
     ] {
         let at = hostile_directory(response, endless);
         let more = "auth.backend.ldap.timeout = \"30s\"";

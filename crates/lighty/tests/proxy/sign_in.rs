@@ -292,11 +292,13 @@ fn provider_lists_groups_apart_from_the_claims() {
         json!(groups)
     };
     let corp = format!("\"issuer\" => \"{url}\", \"groups-member\" => \"team.slug\"");
+    let numbers = format!("{hub}, \"groups-member\" => \"id\"");
     for (keys, groups, wanted) in [
         (&hub, json!([{ "login": "acme" }, { "login": "other" }]), 200),
         (&hub, json!([{ "login": "other" }, { "name": "acme" }, { "login": ["acme"] }]), 403),
         (&hub, json!([]), 403),
         (&corp, json!([{ "team": { "slug": "acme" } }]), 200),
+        (&numbers, json!([{ "id": 7 }]), 200),
         (&hub, json!({ "login": "acme" }), 503),
         (&hub, json!(["acme"]), 503),
         (&hub, many(1000), 200),
@@ -308,7 +310,7 @@ fn provider_lists_groups_apart_from_the_claims() {
              \"client-secret-file\" => \"@DIR@/secret\", {keys}, \
              \"groups-url\" => \"{url}/groups\" ) )\n\
              auth.require = ( \"/\" => ( \"method\" => \"oidc\", \"realm\" => \"r\", \
-             \"require\" => \"group=acme\" ) )"
+             \"require\" => \"group=acme|group=7\" ) )"
         ));
         let server = setup.start();
         let mut browser = Browser::new(&server);
@@ -323,7 +325,15 @@ fn provider_lists_groups_apart_from_the_claims() {
         (format!("{hub}, \"groups-url\" => \"http://hub.example/\""), "must be a URL of https"),
         (
             format!("{hub}, \"groups-url\" => \"{url}/\", \"groups-claim\" => \"a.b\""),
-            "\"groups-claim\" without a dot",
+            "another \"groups-claim\"",
+        ),
+        (
+            format!("{hub}, \"groups-url\" => \"{url}/\", \"groups-claim\" => \"sid\""),
+            "another \"groups-claim\"",
+        ),
+        (
+            format!("{hub}, \"groups-url\" => \"{url}/\", \"groups-claim\" => \"login\""),
+            "another \"groups-claim\"",
         ),
     ] {
         let line = format!("auth.backend.oidc = ( \"hub\" => ( \"client-id\" => \"a\", {keys} ) )");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lighty_testkit::wait_until;
+use lighty_testkit::{lighty, wait_until};
 use serde_json::json;
 
 use super::provider::StandIn;
@@ -44,6 +44,22 @@ fn session_is_refreshed_once_for_all_requests_of_a_page() {
         assert_eq!(browser.send("GET", "/a", "").status, 200);
     }
     assert_eq!(provider.requests_for("/token").len(), 2, "one refresh");
+}
+
+#[test]
+fn groups_of_a_list_outlive_a_refresh() {
+    let provider = StandIn::start(json!({ "groups": ["other"] }));
+    provider.state().expires_in = Some(1);
+    provider.state().groups = json!([{ "name": "staff" }]);
+    let keys = format!("\"groups-url\" => \"{}/groups\"", provider.issuer());
+    let server = site_with(lighty!().file("a", "page"), &provider, &keys, "group=staff").start();
+    let mut browser = Browser::new(&server);
+    assert_eq!(browser.sign_in(&provider, "/a").status, 302);
+    let is_refreshed = wait_until(PATIENCE, || {
+        assert!(browser.is_signed_in(), "{}", server.log());
+        provider.requests_for("/token").len() > 2
+    });
+    assert!(is_refreshed && browser.is_signed_in(), "{}", server.log());
 }
 
 #[test]

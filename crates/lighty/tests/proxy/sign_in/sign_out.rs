@@ -1,11 +1,16 @@
 //! The end of sessions: by the user, and by the provider.
 
+use std::time::Duration;
+
 use lighty_testkit::server::Server;
+use lighty_testkit::wait_until;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::provider::{StandIn, parameter};
 use super::{Browser, location, site};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
@@ -118,6 +123,13 @@ fn ended_sessions_stay_ended_over_reloads_and_restarts() {
         cookies.clone().map(|cookies| Browser { cookies, ..Browser::new(server) }.is_signed_in())
     };
     assert_eq!(signed_in(&server), [false, false, true]);
+    let noted = || std::fs::read_to_string(shared.path().join("ended")).expect("lines");
+    assert!(wait_until(PATIENCE, || {
+        let before = noted();
+        let mut copy = Browser { cookies: cookies[1].clone(), ..Browser::new(&server) };
+        assert_eq!(copy.get("/.lighty/oidc/corp/logout").status, 302);
+        noted() == before
+    }));
     // A provider with another specification is another one, with the same name.
     let config = server.directory().join("lighty.conf");
     let text = std::fs::read_to_string(&config).expect("text");
@@ -139,13 +151,16 @@ fn ended_sessions_stay_ended_over_reloads_and_restarts() {
 #[test]
 fn file_that_cannot_be_written_fails_the_logout_of_a_provider() {
     let provider = StandIn::start(json!({ "sid": "s-1" }));
-    let file = "auth.backend.oidc.ended-file = \"@DIR@/none/ended\"";
-    let server = site(&provider).config(file).start();
+    let file = "auth.backend.oidc.ended-file = \"@DIR@/gone/ended\"";
+    let (code, _, errors) = site(&provider).config(file).run(&["-D", "-f", "@CONF@"]);
+    assert!(code != 0 && errors.contains("gone: No such file or directory"), "{errors}");
+    let server = site(&provider).config(file).file("../gone/other", "").start();
+    std::fs::remove_dir_all(server.directory().join("gone")).expect("removed");
     let mut browser = Browser::new(&server);
     assert_eq!(browser.sign_in(&provider, "/a").status, 302);
     let logout = json!({ "aud": "site", "sid": "s-1", "events": { EVENT: {} } });
     assert_eq!(post_logout_token(&server, &provider.sign(logout)), 500, "it may try again");
-    server.await_log("none/ended");
+    server.await_log("gone/ended");
     assert!(!browser.is_signed_in(), "it has ended here");
     let mut browser = Browser::new(&server);
     assert_eq!(browser.sign_in(&provider, "/a").status, 302);

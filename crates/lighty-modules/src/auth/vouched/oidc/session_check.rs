@@ -157,7 +157,7 @@ async fn refresh(
         }
         Refreshed::Ended => {
             let end = SessionEnd {
-                name: format!("id:{}", session.id),
+                name: session.own_name(),
                 now_s: ex.machine.clock.unix_s(),
                 until_s: session.ends_s,
             };

@@ -16,6 +16,7 @@ use lighty_identity::provider_spec::{
     DiscoveredUrls, GroupList, ProviderKind, ProviderSpec, is_secure_url,
 };
 use lighty_identity::sealing::{KEY_FILE_BYTES_MAX, SealingKeys};
+use lighty_identity::session::SESSION_S_MAX;
 use lighty_io::file::followed::Followed;
 
 use crate::auth::ProviderProbe;
@@ -30,7 +31,7 @@ pub(in crate::auth::vouched) const ENDED_FILE: &str = "auth.backend.oidc.ended-f
 const PATH: &str = "/.lighty/oidc/";
 
 /// Limits of a session's duration, in seconds.
-const SESSION_S: std::ops::RangeInclusive<u64> = 60..=30 * 24 * 3600;
+const SESSION_S: std::ops::RangeInclusive<u64> = 60..=SESSION_S_MAX as u64;
 
 /// Settings of providers.
 #[derive(Clone, Debug)]
@@ -436,8 +437,9 @@ impl ProviderDraft {
             (1, Some(_)) => "read:user read:org",
             _ => "",
         };
-        let groups = self.group_list(is_github)?;
         let user_claim = if is_github { "login" } else { "sub" };
+        let user_claim = self.user_claim.take().unwrap_or_else(|| user_claim.into());
+        let groups = self.group_list(is_github, &user_claim)?;
         let kind = if is_openid { ProviderKind::OpenId } else { ProviderKind::OAuth2 };
         let spec = ProviderSpec {
             name: (**name).to_owned(),
@@ -454,7 +456,7 @@ impl ProviderDraft {
         Ok(SignInProvider {
             provider: Provider::of(spec),
             fields: self.fields,
-            user_claim: self.user_claim.unwrap_or_else(|| user_claim.into()),
+            user_claim,
             groups_claim: self.groups_claim,
             session_s: i64::try_from(self.session_s).unwrap_or(0),
             after_logout: self.after_logout,
@@ -462,16 +464,22 @@ impl ProviderDraft {
         })
     }
 
-    fn group_list(&mut self, is_github: bool) -> Result<Option<GroupList>, Reject> {
+    fn group_list(
+        &mut self,
+        is_github: bool,
+        user_claim: &str,
+    ) -> Result<Option<GroupList>, Reject> {
         let Some(url) = self.groups_url.take() else {
             return match self.groups_member {
                 Some(_) => Err(Reject::new("has \"groups-member\" without \"groups-url\"")),
                 None => Ok(None),
             };
         };
-        if self.groups_claim.contains('.') {
-            let text = "needs a \"groups-claim\" without a dot for the list of \"groups-url\"";
-            return Err(Reject::new(text));
+        let is_taken = |claim: &str| matches!(claim, "sub" | "sid") || claim == user_claim;
+        if self.groups_claim.contains('.') || is_taken(&self.groups_claim) {
+            let text = "needs another \"groups-claim\" for the list of \"groups-url\"";
+            let help = "it is a name without a dot, and not sub, sid or the user's claim";
+            return Err(Reject::new(text).help(help));
         }
         let member = self.groups_member.take();
         let member = member.unwrap_or_else(|| if is_github { "login" } else { "name" }.into());

@@ -8,6 +8,7 @@ use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::uri::encode_component;
 use lighty_http::{Fields, Known, Status};
 use lighty_identity::provider::SessionEnd;
+use lighty_identity::session::Session;
 
 use super::cookies::CookieJar;
 use super::responses::{origin, parameter, redirect, refuse};
@@ -41,9 +42,16 @@ pub(super) async fn sign_out(
     let session = jar.session();
     let mut cookies = Fields::default();
     jar.clear_session(&mut cookies);
-    if let Some(session) = &session {
+    let file = settings.module::<OidcSettings>().ended_file.as_ref();
+    let is_noted = |session: &Session| {
+        let names = [session.own_name()];
+        file.is_some_and(|file| provider.provider.is_noted(&names, session.began_s, file))
+    };
+    // Nothing is written for a cookie that is worthless already: it may be sent again and again.
+    let ending = session.as_ref().filter(|one| one.ends_s > now.unix_s && !is_noted(one));
+    if let Some(session) = ending {
         // A copy of the cookie is worthless as well.
-        let name = format!("id:{}", session.id);
+        let name = session.own_name();
         let end = SessionEnd { name, now_s: now.unix_s, until_s: session.ends_s };
         if let Err(error) = end_sessions(&settings, &provider, end).await {
             // The user is to leave, and the provider to hear of it, in any case.
@@ -104,7 +112,7 @@ pub(super) async fn end_by_provider(
     let Some(token) = parameter(&body, "logout_token") else {
         return refuse(ex, Fault::SignInState, "there is no logout_token", &none);
     };
-    let named = provider.provider.named_sessions(&token, provider.session_s, now(ex)).await;
+    let named = provider.provider.named_sessions(&token, now(ex)).await;
     let end = match named {
         Ok(end) => end,
         Err(error) => {

@@ -43,9 +43,8 @@ impl Key {
         })
     }
 
-    /// The key of a slice of this resource: slice `index` of slices of `bytes` bytes. The number and
-    /// the meaning of the parts stay. The first part is text, so that no key of a whole resource is
-    /// equal.
+    /// The key of a slice of this resource: slice `index` of slices of `bytes` bytes. The other
+    /// parts stay, and the first one, which is text, gets bytes that no text has.
     #[must_use]
     pub fn slice(&self, bytes: u64, index: u64) -> Self {
         let mut parts = self.parts();

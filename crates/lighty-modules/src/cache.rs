@@ -143,7 +143,7 @@ impl Cache {
         let own = settings.module::<CacheSettings>();
         let Some(store) = self.stores.of(own) else { return Step::Next };
         if ex.state.rehearsal.is_some() {
-            explain::explain(ex, own, phase);
+            explain::explain(ex, own, &store, phase);
             return Step::Next;
         }
         if !is_candidate(ex, own) {
@@ -253,6 +253,21 @@ pub fn unknown_stores(config: &Config<Settings>) -> Vec<String> {
     names.dedup();
     let error = |name: &str| format!("cache.store: there is no store \"{name}\" in cache.stores");
     names.into_iter().map(error).collect()
+}
+
+/// Errors about slices that no store of `cache.stores` could hold.
+pub fn oversized_slices(config: &Config<Settings>) -> Vec<String> {
+    let own = config.global().module::<CacheSettings>();
+    let most = own.stores.iter().map(|spec| spec.object_bytes_max()).max();
+    let sizes = config.assigned("cache.slice-size").map(|given| &given.value);
+    let mut sizes: Vec<u64> =
+        sizes.filter_map(|value| settings::parse_slice_size(value).ok()).collect();
+    sizes.retain(|bytes| most.is_some_and(|most| *bytes > most));
+    sizes.dedup();
+    let error = |bytes| {
+        format!("cache.slice-size: no store in cache.stores has a max-object-size of {bytes} bytes")
+    };
+    sizes.into_iter().map(error).collect()
 }
 
 /// True for requests that a stored response may answer.

@@ -116,7 +116,11 @@ impl ResponseStore {
     /// The stored response for a request in memory. Does not count as a use.
     pub fn peek(&self, key: &Key, request: &Fields) -> Option<Arc<Object>> {
         let object = unpoisoned(self.shard(key)).resources.get(key)?.select(request)?;
-        (!self.purges.check(&object).hard).then_some(object)
+        let purged = self.purges.check(&object);
+        if purged.soft {
+            object.make_stale();
+        }
+        (!purged.hard).then_some(object)
     }
 }
 

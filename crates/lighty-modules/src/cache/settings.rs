@@ -126,6 +126,12 @@ impl StoreSpec {
         Limits { memory: self.memory, object_bytes, disk_from_bytes: u64::MAX, variants }
     }
 
+    /// Bytes of the largest body that it holds.
+    pub(super) fn object_bytes_max(&self) -> u64 {
+        let limits = if self.is_on_disk() { self.limits(1) } else { self.memory_limits(1) };
+        limits.object_bytes
+    }
+
     pub(super) fn disk_limits(&self) -> DiskLimits {
         DiskLimits {
             bytes: self.size,

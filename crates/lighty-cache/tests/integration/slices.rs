@@ -85,7 +85,8 @@ fn slices_of_one_resource_are_dropped_together() {
 fn change_that_many_find_drops_slices_once() {
     let (store, one, _) = filled();
     assert!(!store.drop_slices(&one, 10_000));
-    let has_first = |store: &ResponseStore| store.find(&one.slice(BYTES, 0), &Fields::new()).is_some();
+    let has_first =
+        |store: &ResponseStore| store.find(&one.slice(BYTES, 0), &Fields::new()).is_some();
     let pilot = begin(&store, &one.slice(BYTES, 0));
     land(&store, pilot, &one);
     assert!(!store.drop_slices(&one, 10_900), "just done");

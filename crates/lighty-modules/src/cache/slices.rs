@@ -15,7 +15,7 @@ mod source;
 use std::rc::Rc;
 
 use lighty_cache::rules::{self, ClientOutcome, client_condition};
-use lighty_cache::store::{ResponseStore, SliceMark};
+use lighty_cache::store::{ResponseStore, SliceMark, SliceVersion};
 use lighty_core::exchange::body::Body;
 use lighty_core::exchange::span::Span;
 use lighty_core::module::Step;
@@ -51,8 +51,8 @@ pub(super) enum Sliced {
 /// The part of a response that a request is for, as far as it is known without its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
-    /// The slice with its first byte; the first slice if only the length tells it.
-    index: u64,
+    /// Its first byte; 0 if only the length tells it.
+    start: u64,
     /// It is for the whole, or for its head: slices serve it if the first one is stored.
     is_whole: bool,
     /// Only the length tells its first byte.
@@ -61,8 +61,8 @@ struct Wish {
 
 impl Wish {
     /// The part for a request; `None` if slices cannot serve it.
-    fn of(ex: &Exchange, slice_bytes: u64) -> Option<Self> {
-        let whole = Self { index: 0, is_whole: true, is_suffix: false };
+    fn of(ex: &Exchange) -> Option<Self> {
+        let whole = Self { start: 0, is_whole: true, is_suffix: false };
         let mut lines = ex.request.fields.get_all(Known::Range);
         let Some(line) = lines.next().filter(|_| ex.request.method == Some(Method::Get)) else {
             return Some(whole);
@@ -73,10 +73,10 @@ impl Wish {
         match range::select(line, u64::MAX, &mut Vec::new()) {
             Selection::Single(ByteRange { start: 0, end: u64::MAX }) => Some(whole),
             Selection::Single(ByteRange { start, .. }) if start > OFFSETS_MAX => {
-                Some(Self { index: 0, is_whole: false, is_suffix: true })
+                Some(Self { start: 0, is_whole: false, is_suffix: true })
             }
             Selection::Single(ByteRange { start, .. }) => {
-                Some(Self { index: start / slice_bytes, is_whole: false, is_suffix: false })
+                Some(Self { start, is_whole: false, is_suffix: false })
             }
             _ => None,
         }
@@ -91,7 +91,7 @@ pub(super) fn slice_bytes(own: &CacheSettings, store: &ResponseStore) -> Option<
 /// Answers a request from slices, if it is for them.
 pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &StoreQuery) -> Sliced {
     let Some(bytes) = slice_bytes(own, &query.store) else { return Sliced::No };
-    let Some(wish) = Wish::of(ex, bytes) else { return Sliced::No };
+    let Some(wish) = Wish::of(ex) else { return Sliced::No };
     let (now_ms, is_identified) = (ex.machine.clock.mono_ms(), has_credentials(ex));
     let has = |mark| query.store.has_slice_mark(&query.key, mark, is_identified, now_ms);
     let is_stored_only = wish.is_whole || rules::is_only_if_cached(&request_facts(ex));
@@ -101,8 +101,9 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
     if has(SliceMark::Passes) || has(SliceMark::IgnoresRanges) {
         return Sliced::No;
     }
+    let index = first_index(ex, query, bytes, wish.start);
     if is_stored_only {
-        let key = query.key.slice(bytes, wish.index);
+        let key = query.key.slice(bytes, index);
         let (store, fields) = (&query.store, &ex.request.fields);
         if store.peek(&key, fields).is_none() && store.locate(&key, fields).is_none() {
             return Sliced::No;
@@ -110,8 +111,8 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
     }
     let source = Rc::new(SliceSource::new(ex, own, query, bytes));
     let first = match is_stored_only {
-        true => source.stored(wish.index).await.ok_or(SliceFault::Passes),
-        false => open(ex, &source, wish.index, None).await,
+        true => source.stored(index).await.ok_or(SliceFault::Passes),
+        false => open(ex, &source, index, None).await,
     };
     match first {
         Ok(first) => match serve(ex, own, &source, first, is_stored_only && !wish.is_whole).await {
@@ -120,6 +121,14 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
         },
         Err(fault) => give_up(ex, own, query, wish, fault).await,
     }
+}
+
+/// The slice that is opened first: the one with the first byte. If the stored first slice shows that
+/// there is no such byte, it is that one, so that the backend is not bothered.
+fn first_index(ex: &Exchange, query: &StoreQuery, bytes: u64, start: u64) -> u64 {
+    let first = query.store.peek(&query.key.slice(bytes, 0), &ex.request.fields);
+    let version = first.and_then(|object| SliceVersion::of(&object.head.fields));
+    if version.is_some_and(|version| version.total <= start) { 0 } else { start / bytes }
 }
 
 /// Opens a slice while the client waits.

@@ -186,8 +186,10 @@ fn slice_that_breaks_off_is_fetched_once_more() {
     let server = slicing(&backend, "");
     get(&server, "/200000/a", "1-", 1, 200_000);
     let mut seen = slices(&backend);
+    assert_eq!(seen.iter().filter(|index| **index == 1).count(), 2, "{seen:?}");
     seen.sort_unstable();
-    assert_eq!(seen, [0, 1, 1, 2, 3]);
+    seen.dedup();
+    assert_eq!(seen, [0, 1, 2, 3]);
 }
 
 #[test]

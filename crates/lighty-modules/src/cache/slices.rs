@@ -53,7 +53,7 @@ pub(super) enum Sliced {
 struct Wish {
     /// Its first byte; 0 if only the length tells it.
     start: u64,
-    /// It is for the whole, or for its head: slices serve it if the first one is stored.
+    /// It is for the whole, or for its head: slices serve it only if the first one is stored.
     is_whole: bool,
     /// Only the length tells its first byte.
     is_suffix: bool,
@@ -94,7 +94,6 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
     let Some(wish) = Wish::of(ex) else { return Sliced::No };
     let (now_ms, is_identified) = (ex.machine.clock.mono_ms(), has_credentials(ex));
     let has = |mark| query.store.has_slice_mark(&query.key, mark, is_identified, now_ms);
-    let is_stored_only = wish.is_whole || rules::is_only_if_cached(&request_facts(ex));
     if has(SliceMark::IgnoresRanges) && !wish.is_whole {
         return Sliced::Whole;
     }
@@ -102,7 +101,8 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
         return Sliced::No;
     }
     let index = first_index(ex, query, bytes, wish.start);
-    if is_stored_only {
+    let is_only_if_cached = rules::is_only_if_cached(&request_facts(ex));
+    if wish.is_whole || is_only_if_cached {
         let key = query.key.slice(bytes, index);
         let (store, fields) = (&query.store, &ex.request.fields);
         if store.peek(&key, fields).is_none() && store.locate(&key, fields).is_none() {
@@ -110,15 +110,17 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
         }
     }
     let source = Rc::new(SliceSource::new(ex, own, query, bytes));
-    let first = match is_stored_only {
+    // A HEAD fetches nothing.
+    let first = match is_only_if_cached || ex.request.method == Some(Method::Head) {
         true => source.stored(index).await.ok_or(SliceFault::Passes),
         false => open(ex, &source, index, None).await,
     };
-    match first {
-        Ok(first) => match serve(ex, own, &source, first, is_stored_only && !wish.is_whole).await {
-            Ok(sliced) => sliced,
-            Err(fault) => give_up(ex, own, query, wish, fault).await,
-        },
+    let served = match first {
+        Ok(first) => serve(ex, own, &source, first, is_only_if_cached).await,
+        Err(fault) => Err(fault),
+    };
+    match served {
+        Ok(sliced) => sliced,
         Err(fault) => give_up(ex, own, query, wish, fault).await,
     }
 }
@@ -182,19 +184,19 @@ async fn serve(
     own: &CacheSettings,
     source: &Rc<SliceSource>,
     first: OpenSlice,
-    is_stored_only: bool,
+    is_only_if_cached: bool,
 ) -> Result<Sliced, SliceFault> {
     let selected = selected(ex, &first);
     let bytes = source.slice_bytes;
     let first = match selected {
-        Some(range) if range.start / bytes != first.index && !is_stored_only => {
+        Some(range) if range.start / bytes != first.index && !is_only_if_cached => {
             open(ex, source, range.start / bytes, Some(&first)).await?
         }
         _ => first,
     };
     let rest = selected.map(|range| (range.start / bytes, range.end.div_ceil(bytes)));
     let is_complete = rest.is_none_or(|(from, to)| source.has_all(from, to, first.index));
-    if is_stored_only && !is_complete {
+    if is_only_if_cached && !is_complete {
         return Err(SliceFault::Passes);
     }
     let mut head = first.head().clone();
@@ -229,9 +231,10 @@ async fn give_up(
                 Waited::Again => Sliced::Again,
             };
         }
-        // The first slice does not exist: the end of an empty response.
+        // The response is empty, which the backend decides about.
         SliceFault::Unshared(unshared)
-            if wish.is_suffix && unshared.part.response.status == Status::RANGE_NOT_SATISFIABLE =>
+            if (wish.is_suffix || wish.is_whole)
+                && unshared.part.response.status == Status::RANGE_NOT_SATISFIABLE =>
         {
             return Sliced::No;
         }

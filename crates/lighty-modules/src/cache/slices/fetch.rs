@@ -136,8 +136,8 @@ impl Fill {
         match status {
             _ if slice.expected.is_some() => self.pilot.fail(status.code()),
             Status::NOT_MODIFIED => self.pilot.part(),
-            Status::RANGE_NOT_SATISFIABLE => self.give_away(),
-            _ if is_error => self.give_away(),
+            Status::RANGE_NOT_SATISFIABLE => self.give_away(Unstorable::Partial),
+            _ if is_error => self.give_away(Unstorable::ServerError),
             _ => self.become_whole(fetched, slice).await,
         }
     }
@@ -194,9 +194,9 @@ impl Fill {
     }
 
     /// The first request gets the response, and the others ask the backend.
-    fn give_away(self) {
+    fn give_away(self, reason: Unstorable) {
         if let Some(handover) = &self.handover {
-            handover.give(Unshared { part: self.part, reason: None });
+            handover.give(Unshared { part: self.part, reason: Some(reason) });
         }
         self.pilot.part();
     }
@@ -222,7 +222,7 @@ impl Fill {
                 self.conclude(fetched).await;
             }
             Joined::Passenger(_) | Joined::Full => self.pilot.retry(),
-            Joined::Passes => self.give_away(),
+            Joined::Passes => self.give_away(Unstorable::Partial),
         }
     }
 }

@@ -219,6 +219,21 @@ fn other_requests_are_served_from_slices_once_the_first_one_is_stored() {
 }
 
 #[test]
+fn request_for_stored_responses_alone_fetches_nothing() {
+    let backend = backend(&Resource::new(FRESH));
+    let server = slicing(&backend, "");
+    get(&server, "/200000/a", "5-70000", 5, 70_001);
+    let get = |lines: &str| {
+        let lines = format!("{lines}Cache-Control: only-if-cached\r\n");
+        server.get_with("/200000/a", &lines).status
+    };
+    let range = |range: &str| get(&format!("Range: bytes={range}\r\n"));
+    assert_eq!((range("5-9"), range("70000-131071"), range("1-131071")), (206, 206, 206));
+    assert_eq!((range("1-131072"), range("150000-"), range("-5"), get("")), (504, 504, 504, 504));
+    assert_eq!((range("200000-"), backend.requests().len()), (416, 2));
+}
+
+#[test]
 fn condition_of_a_range_is_judged_by_the_cache() {
     let backend = backend(&Resource::new(FRESH));
     let server = slicing(&backend, "");

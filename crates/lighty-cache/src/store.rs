@@ -1,7 +1,7 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
-//! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of large responses. No lock is held during I/O or
-//! while another one is taken, but for the queues' and then a part's.
+//! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses. No
+//! lock is held during I/O or while another one is taken, but for the queues' and then a part's.
 
 mod below;
 mod pilot;

@@ -1,9 +1,9 @@
 //! `mod_cache`: stores responses of backends and CGI programs, and serves them again (RFC 9111).
 //!
 //! Reading order: `settings` (directives) · `request_key` · [`Cache::serve`] (the way of a request)
-//! · `fill` (the fetch, a task of its own) · `answer` and `body` (responses from the store) ·
-//! `slices` (parts of large responses) · `stores` · `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and
-//! the store.
+//! · `waiting` (requests that wait for a fetch) · `fill` (the fetch, a task of its own) · `answer`
+//! and `body` (responses from the store) · `slices` (parts of large responses) · `stores` ·
+//! `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and the store.
 //!
 //! The cache looks up behind access rules and authentication, in front of the handlers.
 
@@ -16,6 +16,7 @@ mod outcome;
 mod purging;
 mod request_key;
 mod settings;
+mod slice_range;
 mod slices;
 mod stores;
 mod waiting;
@@ -408,13 +409,12 @@ async fn attend(
             found = query.look_up(ex).await;
         }
         let stale = found.take();
-        match &stale {
-            Some(object) => match use_stored(ex, own, &query, object) {
+        if let Some(object) = &stale {
+            match use_stored(ex, own, &query, object) {
                 StoredUse::Done(step) => return step,
                 StoredUse::Validate => {}
                 StoredUse::Gone => continue,
-            },
-            None => {}
+            }
         }
         match slices::attend(ex, own, &query).await {
             Sliced::Done(step) => return step,
@@ -451,12 +451,7 @@ async fn attend(
                 (passenger, Some(handover))
             }
         };
-        let word = match (&handover, &stale) {
-            (None, _) => CacheWord::Coalesced,
-            (Some(_), None) if query.is_purged => CacheWord::Purged,
-            (Some(_), None) => CacheWord::Miss,
-            (Some(_), Some(_)) => CacheWord::Expired,
-        };
+        let word = CacheWord::of_fetch(handover.is_some(), stale.is_some(), query.is_purged);
         let waited = wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await;
         drop(waiting);
         match waited {

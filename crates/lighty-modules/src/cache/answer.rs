@@ -17,7 +17,6 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileEngine;
 
 use super::body::CheckedBody;
-use super::slices::SlicedContent;
 
 /// A whole body, which stays readable.
 pub(super) struct OpenContent<'a> {
@@ -83,7 +82,7 @@ impl WholeContent for OpenContent<'_> {
 pub(super) enum StoredBody<'a> {
     Whole(OpenContent<'a>),
     /// It is put together from slices.
-    Sliced(SlicedContent),
+    Sliced(&'a mut dyn WholeContent),
     /// It is still arriving; its length, if known.
     Arriving(Body, Option<u64>),
 }
@@ -134,7 +133,7 @@ fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) 
 fn give_body(ex: &mut Exchange, mut body: StoredBody<'_>, ranges: bool, method: Method) {
     let content: &mut dyn WholeContent = match &mut body {
         StoredBody::Whole(content) => content,
-        StoredBody::Sliced(content) => content,
+        StoredBody::Sliced(content) => *content,
         StoredBody::Arriving(body, length) => {
             ex.response.declared_length = *length;
             ex.response.body = std::mem::take(body);

@@ -23,7 +23,7 @@ use lighty_http::{Fields, Known, Status, date};
 use super::handover::{Handover, Unshared};
 use super::purging;
 use super::settings::{CacheSettings, Finish};
-use super::slices::SliceFetch;
+use super::slice_range::SliceRange;
 
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub(super) struct Fill {
     /// `None` if no client waits for it.
     pub(super) handover: Option<Handover>,
     /// The slice that is fetched; `None` for the whole.
-    pub(super) slice: Option<SliceFetch>,
+    pub(super) slice: Option<SliceRange>,
 }
 
 /// The backend's response.
@@ -73,10 +73,7 @@ impl Fill {
     /// Fetches the response, and stores it if it may be stored.
     pub(super) async fn run(mut self) {
         let Some(fetched) = self.fetch().await else { return };
-        match self.slice.clone() {
-            Some(slice) => self.conclude_slice(fetched, slice).await,
-            None => self.conclude(fetched).await,
-        }
+        self.conclude(fetched).await;
     }
 
     /// Shares and stores the backend's response, if it may be.
@@ -103,7 +100,7 @@ impl Fill {
     }
 
     /// Sends the request to the backend. `None` if no client waits any more.
-    async fn fetch(&mut self) -> Option<Fetched> {
+    pub(super) async fn fetch(&mut self) -> Option<Fetched> {
         let kept: Vec<Box<[u8]>> = self.settings.key.fields.clone();
         let fields = self.part.request.fields.clone();
         let is_identified = super::is_identified(&self.part);

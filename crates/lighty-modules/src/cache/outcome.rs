@@ -55,6 +55,17 @@ impl CacheWord {
         Self::Purged,
     ];
 
+    /// The word for a response that is fetched: by the request itself or by another one, in place
+    /// of a stale response, or of one that a purge has removed.
+    pub(super) fn of_fetch(is_own: bool, has_stale: bool, is_purged: bool) -> Self {
+        match (is_own, has_stale) {
+            (false, _) => Self::Coalesced,
+            (true, true) => Self::Expired,
+            (true, false) if is_purged => Self::Purged,
+            (true, false) => Self::Miss,
+        }
+    }
+
     /// The word in logs and metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {

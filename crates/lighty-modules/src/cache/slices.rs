@@ -5,8 +5,9 @@
 //! flight) · `fetch` (the backend's response to a request for a slice) · `body` (one slice behind
 //! the other).
 //!
-//! All slices of a response have one version: the same strong `ETag` and the same length. If another
-//! version is found, all slices of the resource are dropped, and responses under way break off.
+//! All slices of a response have one version: the same strong `ETag` and the same length. If
+//! another version is found, all slices of the resource are dropped, and responses under way break
+//! off.
 
 mod body;
 mod fetch;
@@ -31,7 +32,6 @@ use super::settings::CacheSettings;
 use super::waiting::{Waited, take_over, wait};
 use super::{StoreQuery, has_credentials, request_facts};
 use body::SliceBody;
-pub(super) use fetch::SliceFetch;
 use source::{OpenSlice, SliceFault, SliceSource};
 
 /// Offsets from here on are counted from the end of a response.
@@ -125,8 +125,8 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
     }
 }
 
-/// The slice that is opened first: the one with the first byte. If the stored first slice shows that
-/// there is no such byte, it is that one, so that the backend is not bothered.
+/// The slice that is opened first: the one with the first byte. If the stored first slice shows
+/// that there is no such byte, it is that one, so that the backend gets no request.
 fn first_index(ex: &Exchange, query: &StoreQuery, bytes: u64, start: u64) -> u64 {
     let first = query.store.peek(&query.key.slice(bytes, 0), &ex.request.fields);
     let version = first.and_then(|object| SliceVersion::of(&object.head.fields));
@@ -204,8 +204,8 @@ async fn serve(
     head.fields.remove(Known::ContentRange);
     let report = SliceReport { word: first.word, is_complete };
     let handover = first.handover.clone();
-    let content = SlicedContent::new(ex, source, first);
-    answer(ex, &head, StoredBody::Sliced(content));
+    let mut content = SlicedContent::new(ex, source, first);
+    answer(ex, &head, StoredBody::Sliced(&mut content));
     if let Some(handover) = handover {
         handover.add_fields(ex);
     }
@@ -231,10 +231,10 @@ async fn give_up(
                 Waited::Again => Sliced::Again,
             };
         }
-        // The response is empty, which the backend decides about.
+        // It is the right response to a slice, and perhaps not to the request.
         SliceFault::Unshared(unshared)
-            if (wish.is_suffix || wish.is_whole)
-                && unshared.part.response.status == Status::RANGE_NOT_SATISFIABLE =>
+            if unshared.part.response.status == Status::RANGE_NOT_SATISFIABLE
+                && (wish.is_suffix || wish.is_whole || has_condition(ex)) =>
         {
             return Sliced::No;
         }
@@ -246,8 +246,14 @@ async fn give_up(
     Sliced::Done(Step::Answered)
 }
 
+/// True if the response depends on the version that the client has.
+fn has_condition(ex: &Exchange) -> bool {
+    let conditions = [Known::IfRange, Known::IfNoneMatch, Known::IfModifiedSince];
+    ex.request.fields.contains_any(&conditions)
+}
+
 /// The whole response, of which slices are fetched as they are sent.
-pub(super) struct SlicedContent {
+struct SlicedContent {
     source: Rc<SliceSource>,
     first: Option<OpenSlice>,
     total: u64,

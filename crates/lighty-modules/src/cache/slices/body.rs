@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use lighty_cache::store::SliceVersion;
+use lighty_core::FaultReport;
 use lighty_core::exchange::body::{BodyChunk, BodyStream};
 use lighty_http::range::ByteRange;
 
@@ -104,7 +105,7 @@ impl SliceBody {
     }
 
     /// Makes the next slice the present one.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
         let (index, bytes) = (self.rest.start / self.source.slice_bytes, self.source.slice_bytes);
         self.advance(index, cx);
         let Some((_, NextSlice::Open(opened))) =
@@ -114,30 +115,30 @@ impl SliceBody {
         };
         let slice = match opened {
             Ok(slice) => slice,
-            Err(fault) => return Poll::Ready(Err(fault.as_str().to_owned())),
+            Err(fault) => return Poll::Ready(Err(cut(fault.as_str().to_owned()))),
         };
         let (from, end) = (index * bytes, (index + 1).saturating_mul(bytes).min(self.rest.end));
         match self.rest_of(slice, self.rest.start - from, end) {
             Some(part) => self.part = Some((part, end)),
-            None => self.repeat("a slice has left the store".to_owned())?,
+            None => self.repeat(cut("a slice has left the store".to_owned()))?,
         }
         Poll::Ready(Ok(()))
     }
 
     /// Lets the present slice be opened once more.
-    fn repeat(&mut self, why: String) -> Result<(), String> {
+    fn repeat(&mut self, fault: FaultReport) -> Result<(), FaultReport> {
         self.part = None;
         self.next = None;
-        if std::mem::replace(&mut self.is_repeated, true) { Err(why) } else { Ok(()) }
+        if std::mem::replace(&mut self.is_repeated, true) { Err(fault) } else { Ok(()) }
     }
 
     /// The next bytes, or an error; `None` at the end.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         while self.rest.start < self.rest.end {
             let Some((_, end)) = &self.part else {
-                if let Err(why) = ready!(self.poll_part(cx)) {
+                if let Err(fault) = ready!(self.poll_part(cx)) {
                     self.rest.end = self.rest.start;
-                    return Poll::Ready(Some(Err(cut(why))));
+                    return Poll::Ready(Some(Err(fault)));
                 }
                 continue;
             };
@@ -146,7 +147,7 @@ impl SliceBody {
                 self.advance(end / self.source.slice_bytes, cx);
             }
             let Some((part, _)) = &mut self.part else { continue };
-            let why = match ready!(part.poll_chunk(cx)) {
+            let fault = match ready!(part.poll_chunk(cx)) {
                 Some(Ok(mut chunk)) => {
                     let left = end - self.rest.start;
                     let chunk = if chunk.len() > left { chunk.split_to(left) } else { chunk };
@@ -160,12 +161,12 @@ impl SliceBody {
                     }
                     continue;
                 }
-                Some(Err(fault)) => fault.to_string(),
-                None => "a slice has ended early".to_owned(),
+                Some(Err(fault)) => fault,
+                None => cut("a slice has ended early".to_owned()),
             };
-            if let Err(why) = self.repeat(why) {
+            if let Err(fault) = self.repeat(fault) {
                 self.rest.end = self.rest.start;
-                return Poll::Ready(Some(Err(cut(why))));
+                return Poll::Ready(Some(Err(fault)));
             }
         }
         Poll::Ready(None)

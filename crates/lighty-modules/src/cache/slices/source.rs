@@ -18,12 +18,12 @@ use super::super::fill::Fill;
 use super::super::handover::{Handover, Unshared};
 use super::super::outcome::CacheWord;
 use super::super::settings::CacheSettings;
+use super::super::slice_range::SliceRange;
 use super::super::waiting::is_shared;
 use super::super::{
     HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, ordered_settings, ordered_tags,
     reuse,
 };
-use super::SliceFetch;
 use super::fetch::drop_versions;
 
 /// Slices whose presence a request checks before it is counted as a hit.
@@ -245,7 +245,7 @@ impl SliceSource {
     ) {
         let mut part = branch(&self.template);
         part.ext_mut::<HasMet>().0 = true;
-        let slice = SliceFetch::new(self.key.clone(), self.slice_bytes, index, expected);
+        let slice = SliceRange::new(self.key.clone(), self.slice_bytes, index, expected);
         let fill = Fill {
             pilot,
             store: Arc::clone(&self.store),
@@ -258,7 +258,7 @@ impl SliceSource {
             handover,
             slice: Some(slice),
         };
-        tokio::task::spawn_local(fill.run());
+        tokio::task::spawn_local(fill.run_slice());
     }
 
     /// The news of a flight; `None` if the request does not wait for it any longer.
@@ -289,12 +289,9 @@ impl SliceSource {
         let is_own = handover.is_some();
         let Some(news) = self.news(query, &mut passenger, is_own).await else { return Ok(None) };
         let is_validated = handover.as_ref().is_some_and(Handover::is_validated);
-        let word = match (is_own, stale) {
-            (false, _) => CacheWord::Coalesced,
-            (true, _) if is_validated => CacheWord::Revalidated,
-            (true, None) if query.is_purged => CacheWord::Purged,
-            (true, None) => CacheWord::Miss,
-            (true, Some(_)) => CacheWord::Expired,
+        let word = match is_validated {
+            true => CacheWord::Revalidated,
+            false => CacheWord::of_fetch(is_own, stale.is_some(), query.is_purged),
         };
         let opened = match news {
             Boarding::Landed(object) => {
@@ -312,7 +309,8 @@ impl SliceSource {
             Boarding::Streaming(head) => {
                 let fields = &self.template.request.fields;
                 let fits = *rules::selecting_key(&head.head.names, fields) == *head.selecting;
-                if !is_own && !(fits && is_shared(&self.template, &head.head)) {
+                let is_usable = is_own || fits && is_shared(&self.template, &head.head);
+                if !is_usable {
                     return Ok(None);
                 }
                 let version = self.checked(&head.head, expected)?;

@@ -115,6 +115,9 @@ impl SliceBody {
         };
         let slice = match opened {
             Ok(slice) => slice,
+            Err(fault) if fault.may_pass() => {
+                return Poll::Ready(self.repeat(cut(fault.as_str().to_owned())));
+            }
             Err(fault) => return Poll::Ready(Err(cut(fault.as_str().to_owned()))),
         };
         let (from, end) = (index * bytes, (index + 1).saturating_mul(bytes).min(self.rest.end));

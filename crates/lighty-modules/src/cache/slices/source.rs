@@ -80,6 +80,11 @@ pub(super) enum SliceFault {
 }
 
 impl SliceFault {
+    /// True if the slice may be there a moment later.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, Self::Again | Self::Unshared(_) | Self::Failed(_) | Self::Full)
+    }
+
     /// A description for the log.
     pub(super) fn as_str(&self) -> &'static str {
         match self {

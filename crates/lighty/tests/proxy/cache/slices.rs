@@ -37,8 +37,7 @@ impl Resource {
     /// The response to a request for `/LENGTH/...`, like that of a file server.
     fn respond(&self, seen: &RequestSeen) -> Vec<u8> {
         let version = self.version.load(Ordering::SeqCst);
-        let body = content(seen.target(), version);
-        let (tag, total) = (self.tag(), body.len() as u64);
+        let (tag, total) = (self.tag(), length(seen.target()) as u64);
         let fields = format!("{}ETag: {tag}\r\nAccept-Ranges: bytes\r\n", self.fields);
         if seen.field("If-None-Match").is_some_and(|other| other == tag) {
             return format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n").into_bytes();
@@ -46,7 +45,7 @@ impl Resource {
         let is_held = seen.field("If-Range").is_none_or(|other| other == tag);
         let range = seen.field("Range").filter(|_| is_held);
         let Some((first, last)) = range.and_then(|range| bounds(range, total)) else {
-            return respond("200 OK", &fields, &body);
+            return respond("200 OK", &fields, &content(seen.target(), version));
         };
         if first >= total {
             return answer(
@@ -57,7 +56,8 @@ impl Resource {
         }
         let last = last.min(total - 1);
         let range = format!("{fields}Content-Range: bytes {first}-{last}/{total}\r\n");
-        respond("206 Partial Content", &range, &body[first as usize..=last as usize])
+        let part = pattern(version * OTHER + first, (last + 1 - first) as usize);
+        respond("206 Partial Content", &range, &part)
     }
 }
 
@@ -77,10 +77,16 @@ fn respond(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// The bodies of two versions differ by this offset in the pattern.
+const OTHER: u64 = 1_000_003;
+
 /// The body for `/LENGTH/...`, which differs by version.
 fn content(target: &str, version: u64) -> Vec<u8> {
-    let length = target.split('/').nth(1).and_then(|text| text.parse().ok()).expect("a length");
-    pattern(version * 1_000_003, length)
+    pattern(version * OTHER, length(target))
+}
+
+fn length(target: &str) -> usize {
+    target.split('/').nth(1).and_then(|text| text.parse().ok()).expect("a length")
 }
 
 fn backend(resource: &Arc<Resource>) -> Backend {

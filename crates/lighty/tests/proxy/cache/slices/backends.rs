@@ -193,6 +193,18 @@ fn slice_that_breaks_off_is_fetched_once_more() {
 }
 
 #[test]
+fn failed_request_for_a_later_slice_is_repeated() {
+    let resource = Resource::new(FRESH);
+    let backend = numbered(move |number, seen| match number {
+        1 => answer("503 Service Unavailable", "", "busy"),
+        _ => resource.respond(seen),
+    });
+    let server = slicing(&backend, "");
+    get(&server, "/200000/a", "1-", 1, 200_000);
+    assert_eq!(slices(&backend), [0, 1, 1, 2, 3]);
+}
+
+#[test]
 fn response_breaks_off_with_its_slice() {
     let backend = breaking(|number| number > 0);
     let server = slicing(&backend, "");

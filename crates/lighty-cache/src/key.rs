@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// A byte that no text has (UTF-8).
+const NO_TEXT: u8 = 0xFF;
+
 /// A key: parts with their lengths, so that no part can imitate another's boundary.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Arc<[u8]>);
@@ -40,6 +43,16 @@ impl Key {
         })
     }
 
+    /// The key of a slice of this resource: slice `index` of slices of `bytes` bytes. The other
+    /// parts stay, and the first one, which is text, gets bytes that no text has.
+    #[must_use]
+    pub fn slice(&self, bytes: u64, index: u64) -> Self {
+        let mut parts = self.parts();
+        let first = parts.next().unwrap_or_default();
+        let first = [first, &[NO_TEXT], &bytes.to_be_bytes(), &index.to_be_bytes()].concat();
+        parts.fold(KeyWriter::default().part(&first), KeyWriter::part).finish()
+    }
+
     /// The key as it is stored.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -72,5 +85,19 @@ mod tests {
         assert_ne!(key(&[b"", b"a"]), key(&[b"a", b""]));
         let parts: Vec<Vec<u8>> = key(&[b"a", b"", b"bc"]).parts().map(<[u8]>::to_vec).collect();
         assert_eq!(parts, [&b"a"[..], b"", b"bc"]);
+    }
+
+    #[test]
+    fn keys_of_slices_differ_in_their_first_part() {
+        let key = KeyWriter::default().part(b"here").part(b"host").part(b"/a").finish();
+        let slices = [key.slice(64, 0), key.slice(64, 1), key.slice(65, 0)];
+        for (at, slice) in slices.iter().enumerate() {
+            assert_ne!(*slice, key);
+            assert!(!slices[..at].contains(slice), "{slice:?}");
+            let parts: Vec<&[u8]> = slice.parts().collect();
+            assert_eq!(parts[1..], [&b"host"[..], b"/a"]);
+            assert!(std::str::from_utf8(parts[0]).is_err());
+        }
+        assert_eq!(key.slice(64, 1), key.slice(64, 1));
     }
 }

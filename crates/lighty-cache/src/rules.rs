@@ -39,7 +39,8 @@ pub use request::{CacheRequest, Exchanged};
 pub use reuse::{Reuse, is_only_if_cached, may_serve_after_error, reuse};
 pub use status_field::{CacheStatus, ForwardReason};
 pub use storing::{
-    StorabilityScope, Unstorable, storable, storable_part, stored_fields, withheld_fields,
+    StorabilityScope, Unstorable, part_status, storable, storable_part, stored_fields,
+    withheld_fields,
 };
 pub use unkeyed::is_unkeyed;
 pub use updating::{

@@ -1,10 +1,11 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
-//! `below` has the way to the disk, `pilot` the ends of a flight. No lock is held during I/O or
-//! while another one is taken, but for the queues' and then a part's.
+//! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses. No
+//! lock is held during I/O or while another one is taken, but for the queues' and then a part's.
 
 mod below;
 mod pilot;
+mod slices;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -24,6 +25,7 @@ use crate::object::Object;
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
 use crate::rules::{preferred_language_key, selecting_key};
 use crate::spill::Spill;
+pub use slices::{SliceMark, SliceVersion};
 
 /// Parts of the index.
 const SHARDS: usize = 64;
@@ -123,6 +125,8 @@ struct Shard {
     /// Hashes of keys and of whether requests have credentials, with the millisecond of the
     /// monotonic clock up to which their responses are not shared.
     marks: HashMap<u64, u64, foldhash::fast::RandomState>,
+    /// Hashes of keys with selecting values, and of the last version whose slices were fetched.
+    versions: HashMap<u64, u64, foldhash::fast::RandomState>,
 }
 
 /// All that is known of a key.

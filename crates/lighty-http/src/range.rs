@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use crate::appender::Appender;
+use crate::decimal;
 use crate::fields::trim;
 
 /// Maximum ranges per request; a request for more gets the whole (section 14.2).
@@ -164,6 +165,21 @@ fn add(list: &mut Vec<ByteRange>, range: ByteRange) {
 pub fn push_content_range(range: ByteRange, len: u64, out: &mut Vec<u8>) {
     debug_assert!(!range.is_empty() && range.end <= len);
     write_text(out, format_args!("bytes {}-{}/{len}", range.start, range.end - 1));
+}
+
+/// Parses the value of `Content-Range` in a 206: the range, and the length of the representation if
+/// it is known. `None` if it is malformed, or the range does not lie within the representation.
+#[must_use]
+pub fn parse_content_range(value: &[u8]) -> Option<(ByteRange, Option<u64>)> {
+    let (unit, rest) = value.split_at_checked("bytes ".len())?;
+    let slash = rest.iter().position(|&byte| byte == b'/')?;
+    let (range, len) = (&rest[..slash], &rest[slash + 1..]);
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    let (first, last) = (decimal::parse(&range[..dash])?, decimal::parse(&range[dash + 1..])?);
+    let len = if len == b"*" { None } else { Some(decimal::parse(len)?) };
+    let fits = first <= last && last < len.unwrap_or(u64::MAX);
+    (unit.eq_ignore_ascii_case(b"bytes ") && fits)
+        .then(|| (ByteRange { start: first, end: last + 1 }, len))
 }
 
 /// The value of `Content-Range` in a 416: `bytes */100`.
@@ -328,6 +344,32 @@ mod tests {
         out.clear();
         push_unsatisfied_range(100, &mut out);
         assert_eq!(out, b"bytes */100");
+    }
+
+    #[test]
+    fn content_ranges() {
+        let parse = |text: &str| parse_content_range(text.as_bytes());
+        let range = ByteRange { start: 5, end: 10 };
+        assert_eq!(parse("bytes 5-9/10"), Some((range, Some(10))));
+        assert_eq!(parse("Bytes 5-9/*"), Some((range, None)));
+        for text in [
+            "",
+            "bytes",
+            "bytes ",
+            "bytes */10",
+            "bytes 5-9",
+            "bytes 5-9/9",
+            "bytes 9-5/10",
+            "bytes 5/10",
+            "bytes 5-9/",
+            "bytes 5-9/+10",
+            "bytes=5-9/10",
+            "lines 5-9/10",
+            "bytes 0-18446744073709551615/*",
+            "bytes 5-9/10, 11-12/20",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `mod_cache`: stores responses of backends and CGI programs, and serves them again (RFC 9111).
 //!
 //! Reading order: `settings` (directives) · `request_key` · [`Cache::serve`] (the way of a request)
-//! · `fill` (the fetch, a task of its own) · `answer` and `body` (responses from the store) ·
-//! `stores` · `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and
-//! the store.
+//! · `waiting` (requests that wait for a fetch) · `fill` (the fetch, a task of its own) · `answer`
+//! and `body` (responses from the store) · `slices` (parts of large responses) · `stores` ·
+//! `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and the store.
 //!
 //! The cache looks up behind access rules and authentication, in front of the handlers.
 
@@ -16,24 +16,25 @@ mod outcome;
 mod purging;
 mod request_key;
 mod settings;
+mod slice_range;
+mod slices;
 mod stores;
+mod waiting;
 
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
 pub use lighty_cache::disk::DiskReport;
-use lighty_cache::flight::{Boarding, FlightHead, Passenger};
+use lighty_cache::flight::Passenger;
 use lighty_cache::key::Key;
-use lighty_cache::object::{Object, StoredHead};
+use lighty_cache::object::Object;
 use lighty_cache::purge::{PurgeKind, PurgeScope};
-use lighty_cache::rules::{self, CacheRequest, FreshnessFlags, RequestUri, Reuse};
+use lighty_cache::rules::{self, CacheRequest, RequestUri, Reuse};
 use lighty_cache::store::{Joined, Pilot, ResponseStore};
 use lighty_config::{Config, Directive};
-use lighty_core::exchange::body::Body;
 use lighty_core::exchange::cache_orders::CacheOrders;
 use lighty_core::exchange::response::Maker;
-use lighty_core::exchange::span::Span;
 use lighty_core::exchange::verified_identity::VerifiedIdentity;
 use lighty_core::module::{Acts, Hooks, Module, PurgeRefusal, Step, Traits};
 use lighty_core::pipeline::branch::{branch, destination};
@@ -41,17 +42,17 @@ use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
-use lighty_io::clock::alarms::Alarm;
 
 use answer::{OpenContent, StoredBody, answer};
-use body::FlightBody;
 use fill::Fill;
-use handover::{Handover, Unshared, WaitingClient, relay_interim};
-use outcome::{CacheWord, FetchWait, conclude};
+use handover::{Handover, WaitingClient, relay_interim};
+use outcome::{CacheWord, conclude};
 pub use purging::PurgeWord;
 use settings::CacheSettings;
+use slices::Sliced;
 use stores::KnownStores;
 pub use stores::{CacheStores, NamedFigures};
+use waiting::{Waited, wait};
 
 /// Times that a request looks a response up again. Then it goes to the backend.
 const ROUNDS_MAX: u32 = 4;
@@ -98,6 +99,19 @@ impl StoreQuery {
         // If no thread can be had, the response is fetched.
         ex.machine.engine.run_read(load).await.ok().flatten()
     }
+
+    /// True if a request does not wait for a flight any longer: the backend is slow, and one
+    /// request fetches the response too. The others wait for that one.
+    fn leaves(&self, passenger: &Passenger, now_ms: u64, lock_ms: u64) -> bool {
+        if !self.may_leave {
+            return false;
+        }
+        if passenger.is_promoted(now_ms, lock_ms) {
+            self.store.forsake(&self.key, passenger);
+            return true;
+        }
+        self.store.is_forsaken(&self.key, passenger)
+    }
 }
 
 impl Cache {
@@ -130,7 +144,7 @@ impl Cache {
         let own = settings.module::<CacheSettings>();
         let Some(store) = self.stores.of(own) else { return Step::Next };
         if ex.state.rehearsal.is_some() {
-            explain::explain(ex, own, phase);
+            explain::explain(ex, own, &store, phase);
             return Step::Next;
         }
         if !is_candidate(ex, own) {
@@ -240,6 +254,21 @@ pub fn unknown_stores(config: &Config<Settings>) -> Vec<String> {
     names.dedup();
     let error = |name: &str| format!("cache.store: there is no store \"{name}\" in cache.stores");
     names.into_iter().map(error).collect()
+}
+
+/// Errors about slices that no store of `cache.stores` could hold.
+pub fn oversized_slices(config: &Config<Settings>) -> Vec<String> {
+    let own = config.global().module::<CacheSettings>();
+    let most = own.stores.iter().map(|spec| spec.object_bytes_max()).max();
+    let sizes = config.assigned("cache.slice-size").map(|given| &given.value);
+    let mut sizes: Vec<u64> =
+        sizes.filter_map(|value| settings::parse_slice_size(value).ok()).collect();
+    sizes.retain(|bytes| most.is_some_and(|most| *bytes > most));
+    sizes.dedup();
+    let error = |bytes| {
+        format!("cache.slice-size: no store in cache.stores has a max-object-size of {bytes} bytes")
+    };
+    sizes.into_iter().map(error).collect()
 }
 
 /// True for requests that a stored response may answer.
@@ -373,22 +402,30 @@ async fn attend(
     mut found: Option<Arc<Object>>,
 ) -> Step<'static> {
     let own = settings.module::<CacheSettings>();
+    let mut is_whole = false;
     for round in 1..=ROUNDS_MAX {
         query.may_leave = round < ROUNDS_MAX;
         if found.is_none() {
             found = query.look_up(ex).await;
         }
         let stale = found.take();
-        match &stale {
-            Some(object) => match use_stored(ex, own, &query, object) {
+        if let Some(object) = &stale {
+            match use_stored(ex, own, &query, object) {
                 StoredUse::Done(step) => return step,
                 StoredUse::Validate => {}
                 StoredUse::Gone => continue,
-            },
-            None if rules::is_only_if_cached(&request_facts(ex)) => return gateway_timeout(ex),
-            None => {}
+            }
         }
-        if ex.request.method == Some(Method::Head) || is_partial(ex) {
+        match slices::attend(ex, own, &query).await {
+            Sliced::Done(step) => return step,
+            Sliced::Again => continue,
+            Sliced::Whole => is_whole = true,
+            Sliced::No => {}
+        }
+        if stale.is_none() && rules::is_only_if_cached(&request_facts(ex)) {
+            return gateway_timeout(ex);
+        }
+        if ex.request.method == Some(Method::Head) || is_partial(ex) && !is_whole {
             let is_head = ex.request.method == Some(Method::Head);
             let word = if is_head { CacheWord::Pass } else { CacheWord::Partial };
             conclude(ex, own, &query.store, word, None);
@@ -414,12 +451,7 @@ async fn attend(
                 (passenger, Some(handover))
             }
         };
-        let word = match (&handover, &stale) {
-            (None, _) => CacheWord::Coalesced,
-            (Some(_), None) if query.is_purged => CacheWord::Purged,
-            (Some(_), None) => CacheWord::Miss,
-            (Some(_), Some(_)) => CacheWord::Expired,
-        };
+        let word = CacheWord::of_fetch(handover.is_some(), stale.is_some(), query.is_purged);
         let waited = wait(ex, own, &query, passenger, handover, stale.as_ref(), word).await;
         drop(waiting);
         match waited {
@@ -440,26 +472,33 @@ fn begin(
     stale: Option<Arc<Object>>,
     handover: Option<Handover>,
 ) -> Option<Rc<WaitingClient>> {
-    let mut part = branch(ex);
+    let mut part = fetch_part(ex, own);
     let waiting = handover.as_ref().and_then(|_| relay_interim(ex, &mut part));
-    part.ext_mut::<HasMet>().0 = true;
-    let (target, raw) = (request_key::target(own, ex), request_key::raw_target(own, ex));
-    if let (Cow::Owned(target), Cow::Owned(raw)) = (target, raw) {
-        (part.request.target, part.request.target_raw) = (target, raw);
-    }
     let fill = Fill {
         pilot,
         store: Arc::clone(&query.store),
         part,
         phase: query.phase,
         settings: ordered_settings(ex, own),
-        tags: ex.ext::<CacheOrders>().map(|orders| orders.tags.clone()).unwrap_or_default(),
+        tags: ordered_tags(ex),
         stale,
         has_credentials: has_credentials(ex),
         handover,
+        slice: None,
     };
     tokio::task::spawn_local(fill.run());
     waiting
+}
+
+/// The request to the backend that fills the store.
+fn fetch_part(ex: &Exchange, own: &CacheSettings) -> Box<Exchange> {
+    let mut part = branch(ex);
+    part.ext_mut::<HasMet>().0 = true;
+    let (target, raw) = (request_key::target(own, ex), request_key::raw_target(own, ex));
+    if let (Cow::Owned(target), Cow::Owned(raw)) = (target, raw) {
+        (part.request.target, part.request.target_raw) = (target, raw);
+    }
+    part
 }
 
 /// The settings for a fetch, with the lifetime that a script has given.
@@ -471,6 +510,11 @@ fn ordered_settings(ex: &Exchange, own: &CacheSettings) -> CacheSettings {
     settings
 }
 
+/// The tags that a script has given, separated by spaces.
+fn ordered_tags(ex: &Exchange) -> Vec<u8> {
+    ex.ext::<CacheOrders>().map(|orders| orders.tags.clone()).unwrap_or_default()
+}
+
 /// Fetches a response anew that is served stale meanwhile.
 fn refresh(ex: &Exchange, own: &CacheSettings, query: &StoreQuery, object: &Arc<Object>) {
     let now_ms = ex.machine.clock.mono_ms();
@@ -479,171 +523,6 @@ fn refresh(ex: &Exchange, own: &CacheSettings, query: &StoreQuery, object: &Arc<
     if let Joined::Begins(pilot, _) = joined {
         let _ = begin(ex, own, query, pilot, Some(Arc::clone(object)), None);
     }
-}
-
-/// Result of a wait for a flight.
-enum Waited {
-    Done(Step<'static>),
-    /// The response is to be looked up again.
-    Again,
-}
-
-/// Waits for the head of a flight.
-async fn await_head(
-    ex: &mut Exchange,
-    own: &CacheSettings,
-    query: &StoreQuery,
-    passenger: &mut Passenger,
-    is_own: bool,
-) -> Result<Boarding, Waited> {
-    loop {
-        let alarms = Rc::clone(&ex.machine.alarms);
-        let head = Alarm::limit(&alarms, own.lock_ms, passenger.head());
-        let news = tokio::select! {
-            biased;
-            news = head => news,
-            fault = ex.client_gone() => {
-                ex.fail(fault);
-                return Err(Waited::Done(Step::Answered));
-            }
-        };
-        if let Some(news) = news {
-            return Ok(news);
-        }
-        // The backend is slow: one request asks it too, and the others wait for that response.
-        if query.may_leave && !is_own {
-            if passenger.is_promoted(ex.machine.clock.mono_ms(), own.lock_ms) {
-                query.store.forsake(&query.key, passenger);
-                return Err(Waited::Again);
-            }
-            if query.store.is_forsaken(&query.key, passenger) {
-                return Err(Waited::Again);
-            }
-        }
-    }
-}
-
-/// Waits for the response that is being fetched.
-async fn wait(
-    ex: &mut Exchange,
-    own: &CacheSettings,
-    query: &StoreQuery,
-    mut passenger: Passenger,
-    handover: Option<Handover>,
-    stale: Option<&Arc<Object>>,
-    word: CacheWord,
-) -> Waited {
-    let fetch_wait = FetchWait::begin(ex, &query.store);
-    let span = ex.begin_span(Span::CacheWait);
-    let awaited = await_head(ex, own, query, &mut passenger, handover.is_some()).await;
-    ex.begin_span(span);
-    fetch_wait.end(ex);
-    let news = match awaited {
-        Ok(news) => news,
-        Err(waited) => return waited,
-    };
-    if let Some(handover) = &handover {
-        handover.add_timings(ex);
-    }
-    match news {
-        Boarding::Landed(object) => {
-            let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
-            let is_shared = is_same || is_shared(ex, &object.head);
-            let is_validated = handover.as_ref().is_some_and(Handover::is_validated);
-            // A stale response in the preferred language has other selecting fields.
-            let fits = is_same || is_validated || object.fits(&ex.request.fields);
-            if handover.is_none() && !is_shared || !fits {
-                return Waited::Again;
-            }
-            let word = match is_validated {
-                true => CacheWord::Revalidated,
-                false if is_same => CacheWord::Stale,
-                false => word,
-            };
-            if !serve_stored(ex, own, query, &object, word) {
-                return Waited::Again;
-            }
-            if let Some(handover) = &handover {
-                handover.add_fields(ex);
-            }
-            Waited::Done(Step::Answered)
-        }
-        Boarding::Streaming(head) => {
-            board(ex, own, query, passenger, &head, handover.as_ref(), word)
-        }
-        Boarding::Unshared => match handover.and_then(|handover| handover.take()) {
-            Some(unshared) => {
-                take_over(ex, own, query, unshared, word);
-                Waited::Done(Step::Answered)
-            }
-            None => {
-                conclude(ex, own, &query.store, CacheWord::Pass, None);
-                Waited::Done(Step::Next)
-            }
-        },
-        Boarding::Failed(status) => {
-            match handover.and_then(|handover| handover.take()) {
-                Some(unshared) => take_over(ex, own, query, unshared, word),
-                None if status == 0 => return Waited::Again,
-                None => ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY)),
-            }
-            Waited::Done(Step::Answered)
-        }
-        Boarding::Retry => Waited::Again,
-    }
-}
-
-/// Answers with a response before its body is complete.
-fn board(
-    ex: &mut Exchange,
-    own: &CacheSettings,
-    query: &StoreQuery,
-    passenger: Passenger,
-    head: &FlightHead,
-    handover: Option<&Handover>,
-    word: CacheWord,
-) -> Waited {
-    let is_shared = is_shared(ex, &head.head);
-    let fits = *rules::selecting_key(&head.head.names, &ex.request.fields) == *head.selecting;
-    if handover.is_none() && !(is_shared && fits) {
-        return Waited::Again;
-    }
-    let gone = Box::pin(ex.client_gone());
-    let body = Body::Stream(Box::new(FlightBody::new(passenger, head.length, gone)));
-    answer(ex, &head.head, StoredBody::Arriving(body, head.length));
-    if let Some(handover) = handover {
-        handover.add_fields(ex);
-    }
-    conclude(ex, own, &query.store, word, None);
-    Waited::Done(Step::Answered)
-}
-
-/// True if a response serves requests that have waited for it. One that is stale on arrival serves
-/// requests without credentials; each request has a response with `no-cache` validated.
-fn is_shared(ex: &Exchange, head: &StoredHead) -> bool {
-    let (freshness, now_s) = (&head.freshness, ex.machine.clock.unix_s());
-    let is_anonymous =
-        !has_credentials(ex) && !freshness.flags.contains(FreshnessFlags::AUTHORIZED);
-    freshness.is_fresh(now_s) || is_anonymous && !freshness.flags.contains(FreshnessFlags::NO_CACHE)
-}
-
-/// The response is for this request alone.
-fn take_over(
-    ex: &mut Exchange,
-    own: &CacheSettings,
-    query: &StoreQuery,
-    unshared: Unshared,
-    word: CacheWord,
-) {
-    let Unshared { mut part, reason } = unshared;
-    let mut fields = std::mem::take(&mut part.response.fields);
-    let before = std::mem::take(&mut ex.response.fields);
-    std::mem::swap(&mut ex.response, &mut part.response);
-    ex.response.fields = before;
-    ex.response.take_fields(&mut fields);
-    ex.state.fault = part.state.fault;
-    ex.state.handler = part.state.handler;
-    outcome::conclude_unshared(ex, own, &query.store, word, reason);
 }
 
 fn gateway_timeout(ex: &mut Exchange) -> Step<'static> {

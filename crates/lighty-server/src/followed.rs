@@ -38,6 +38,7 @@ pub fn read(config: &Config<Settings>) -> Result<FollowedFiles, Vec<String>> {
         faults.push(format!("$GEOIP: {text}"));
     }
     faults.extend(cache::unknown_stores(config));
+    faults.extend(cache::oversized_slices(config));
     if faults.is_empty() { Ok(FollowedFiles(lists)) } else { Err(faults) }
 }
 

@@ -181,7 +181,16 @@ pub fn storable_part(
         return Err(Unstorable::Partial);
     }
     let age_s = age_field_s(response);
-    judge(request, Status::PARTIAL_CONTENT, response, age_s, policy, times)
+    judge(request, part_status(policy), response, age_s, policy, times)
+}
+
+/// The status by which `cache.valid` gives a slice its lifetime: 206 if it has a row for that,
+/// otherwise that of the whole.
+#[must_use]
+pub fn part_status(policy: &Policy) -> Status {
+    let partial = Status::PARTIAL_CONTENT;
+    let has_row = policy.valid.iter().any(|row| row.status == Some(partial.code()));
+    if has_row { partial } else { Status::OK }
 }
 
 /// The rules of [`storable`], for a response with this `Age`.

@@ -7,3 +7,4 @@ mod bars;
 mod fuzz_corpus;
 mod model;
 mod requests;
+mod slices;

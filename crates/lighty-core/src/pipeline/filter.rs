@@ -78,7 +78,7 @@ impl Body {
     }
 
     /// Turns any body into a source of chunks.
-    fn into_stream(self) -> Box<dyn BodyStream> {
+    pub fn into_stream(self) -> Box<dyn BodyStream> {
         let mut queue = ChunkQueue::new();
         match self {
             Body::Empty => {}

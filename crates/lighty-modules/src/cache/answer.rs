@@ -36,9 +36,23 @@ impl<'a> OpenContent<'a> {
         };
         Some(Self { content, file, owner: (store, object) })
     }
+}
+
+/// A body that can be served in part.
+pub(super) trait WholeContent {
+    /// Its length in bytes.
+    fn length(&self) -> u64;
 
     /// The bytes from `start` to `end`.
-    fn part(&self, engine: &FileEngine, start: u64, end: u64) -> Body {
+    fn part(&mut self, engine: &FileEngine, start: u64, end: u64) -> Body;
+}
+
+impl WholeContent for OpenContent<'_> {
+    fn length(&self) -> u64 {
+        self.content.len()
+    }
+
+    fn part(&mut self, engine: &FileEngine, start: u64, end: u64) -> Body {
         let (Some(stored), Some(file)) = (self.content.stored(), &self.file) else {
             return match (start, end == self.content.len()) {
                 (0, true) => body_of(self.content.pieces().iter().cloned()),
@@ -67,6 +81,8 @@ impl<'a> OpenContent<'a> {
 /// The body that belongs to a head.
 pub(super) enum StoredBody<'a> {
     Whole(OpenContent<'a>),
+    /// It is put together from slices.
+    Sliced(&'a mut dyn WholeContent),
     /// It is still arriving; its length, if known.
     Arriving(Body, Option<u64>),
 }
@@ -103,7 +119,8 @@ fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) 
     // Filters take it for a 304 of this server, which it is.
     ex.response.maker = Maker::Server;
     ex.response.length_unsent = match body {
-        StoredBody::Whole(content) => Some(content.content.len()),
+        StoredBody::Whole(content) => Some(content.length()),
+        StoredBody::Sliced(content) => Some(content.length()),
         StoredBody::Arriving(_, length) => *length,
     };
     for name in [Known::ContentType, Known::ContentEncoding] {
@@ -113,34 +130,35 @@ fn describe_unsent(ex: &mut Exchange, head: &StoredHead, body: &StoredBody<'_>) 
     }
 }
 
-fn give_body(ex: &mut Exchange, body: StoredBody<'_>, ranges: bool, method: Method) {
-    let content = match body {
+fn give_body(ex: &mut Exchange, mut body: StoredBody<'_>, ranges: bool, method: Method) {
+    let content: &mut dyn WholeContent = match &mut body {
         StoredBody::Whole(content) => content,
+        StoredBody::Sliced(content) => *content,
         StoredBody::Arriving(body, length) => {
-            ex.response.declared_length = length;
-            ex.response.body = body;
+            ex.response.declared_length = *length;
+            ex.response.body = std::mem::take(body);
             if let Some(length) = length {
                 ex.response.fields.set(Known::ContentLength, length.to_string());
             }
             return;
         }
     };
-    let length = content.content.len();
+    let length = content.length();
     if method == Method::Head {
         ex.response.head_content_length = Some(length);
         return;
     }
-    if ranges && pipeline::conditions::range_applies(ex) && give_range(ex, &content) {
+    if ranges && pipeline::conditions::range_applies(ex) && give_range(ex, content) {
         return;
     }
     ex.response.body = content.part(&ex.machine.engine, 0, length);
 }
 
 /// Answers with a part; `false` if the whole is the right answer.
-fn give_range(ex: &mut Exchange, content: &OpenContent<'_>) -> bool {
+fn give_range(ex: &mut Exchange, content: &mut dyn WholeContent) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
     let (mut parts, mut text) = (Vec::new(), Vec::new());
-    let length = content.content.len();
+    let length = content.length();
     match range::select(wanted, length, &mut parts) {
         // Several parts are seldom asked for, and the whole is a valid response to that.
         Selection::Whole | Selection::Multiple => return false,

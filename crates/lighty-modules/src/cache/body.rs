@@ -9,52 +9,62 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
-use lighty_cache::disk::{BLOCK_BYTES, BodyFile};
+use lighty_cache::disk::BLOCK_BYTES;
 use lighty_cache::flight::{FlightPiece, Passenger};
 use lighty_cache::object::BodyCheck;
 use lighty_core::exchange::body::{BodyChunk, BodyStream};
 use lighty_core::{Fault, FaultReport};
 use lighty_io::file::{FileEngine, OpenFile, OwnedBuf};
 
-/// The body of a flight.
-pub(super) struct FlightBody {
-    pub(super) passenger: Passenger,
-    pub(super) length: Option<u64>,
+/// The pieces of a flight, for one of its passengers.
+pub(super) struct FlightReader {
+    passenger: Passenger,
     /// The file with its first part, once a piece came from there.
     file: Option<Rc<OpenFile>>,
-    /// Resolves when the client has gone: its passenger leaves then, although there is nothing to
-    /// send.
-    gone: Pin<Box<dyn Future<Output = Fault>>>,
+}
+
+impl FlightReader {
+    pub(super) fn new(passenger: Passenger) -> Self {
+        Self { passenger, file: None }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        Poll::Ready(match ready!(self.passenger.poll_piece(cx)) {
+            Some(Ok(FlightPiece::Memory(piece))) => Some(Ok(Chunk::Memory(piece))),
+            Some(Ok(FlightPiece::File { file, offset, length })) => {
+                let own = self.file.get_or_insert_with(|| Rc::new(file.file.to_send()));
+                Some(Ok(Chunk::File(FileRange { file: Rc::clone(own), offset, length })))
+            }
+            Some(Err(broken)) => Some(Err(cut(broken.to_string()))),
+            None => None,
+        })
+    }
+}
+
+/// Resolves when a client has gone.
+pub(super) type ClientGone = Pin<Box<dyn Future<Output = Fault>>>;
+
+/// The body of a flight.
+pub(super) struct FlightBody {
+    reader: FlightReader,
+    length: Option<u64>,
+    /// The passenger leaves with its client, although there is nothing to send.
+    gone: ClientGone,
 }
 
 impl FlightBody {
-    pub(super) fn new(
-        passenger: Passenger,
-        length: Option<u64>,
-        gone: Pin<Box<dyn Future<Output = Fault>>>,
-    ) -> Self {
-        Self { passenger, length, file: None, gone }
-    }
-
-    fn file(&mut self, file: &Arc<BodyFile>) -> Rc<OpenFile> {
-        Rc::clone(self.file.get_or_insert_with(|| Rc::new(file.file.to_send())))
+    pub(super) fn new(passenger: Passenger, length: Option<u64>, gone: ClientGone) -> Self {
+        Self { reader: FlightReader::new(passenger), length, gone }
     }
 }
 
 impl BodyStream for FlightBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
-        let Poll::Ready(piece) = self.passenger.poll_piece(cx) else {
-            return self.gone.as_mut().poll(cx).map(|fault| Some(Err(fault.into())));
-        };
-        Poll::Ready(match piece {
-            Some(Ok(FlightPiece::Memory(piece))) => Some(Ok(Chunk::Memory(piece))),
-            Some(Ok(FlightPiece::File { file, offset, length })) => {
-                let file = self.file(&file);
-                Some(Ok(Chunk::File(FileRange { file, offset, length })))
-            }
-            Some(Err(broken)) => Some(Err(cut(broken.to_string()))),
-            None => None,
-        })
+        match self.reader.poll_chunk(cx) {
+            Poll::Pending => self.gone.as_mut().poll(cx).map(|fault| Some(Err(fault.into()))),
+            ready => ready,
+        }
     }
 
     fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
@@ -66,7 +76,7 @@ impl BodyStream for FlightBody {
     }
 }
 
-fn cut(why: String) -> FaultReport {
+pub(super) fn cut(why: String) -> FaultReport {
     FaultReport::new(Fault::BackendCut, why)
 }
 

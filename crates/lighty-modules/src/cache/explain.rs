@@ -1,13 +1,14 @@
 //! The cache's lines in `lighty explain`: the store, the key, and the fate of typical responses.
 
 use lighty_cache::rules::{self, Exchanged, Freshness, Unstorable};
+use lighty_cache::store::ResponseStore;
 use lighty_core::Exchange;
 use lighty_core::pipeline::branch::destination;
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::{Fields, Known, Status};
 
 use super::settings::CacheSettings;
-use super::{bypass_reason, request_facts, request_key};
+use super::{bypass_reason, request_facts, request_key, slices};
 
 /// A response as an example.
 struct SampleResponse {
@@ -30,7 +31,7 @@ const SAMPLES: [SampleResponse; 4] = [
 ];
 
 /// Records the lines. Requests that no backend or program responds to have none.
-pub(super) fn explain(ex: &Exchange, own: &CacheSettings, phase: Phase) {
+pub(super) fn explain(ex: &Exchange, own: &CacheSettings, store: &ResponseStore, phase: Phase) {
     let Some(destination) = destination(phase, ex) else { return };
     let step = |text: String| {
         ex.rehearse_step(|| format!("cache: {text}"));
@@ -40,6 +41,13 @@ pub(super) fn explain(ex: &Exchange, own: &CacheSettings, phase: Phase) {
         return step(format!("the request goes past it: {reason}"));
     }
     step(format!("key {}", described_key(ex, own, &destination)));
+    if own.slice_bytes > 0 {
+        let text = match slices::slice_bytes(own, store) {
+            Some(bytes) => format!("ranges in slices of {bytes} bytes"),
+            None => "no slices: max-object-size of the store is below cache.slice-size".to_owned(),
+        };
+        step(text);
+    }
     for sample in &SAMPLES {
         step(format!("{} is {}", sample.name, fate(ex, own, sample)));
     }

@@ -23,6 +23,7 @@ use lighty_http::{Fields, Known, Status, date};
 use super::handover::{Handover, Unshared};
 use super::purging;
 use super::settings::{CacheSettings, Finish};
+use super::slice_range::SliceRange;
 
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
@@ -43,18 +44,20 @@ pub(super) struct Fill {
     pub(super) has_credentials: bool,
     /// `None` if no client waits for it.
     pub(super) handover: Option<Handover>,
+    /// The slice that is fetched; `None` for the whole.
+    pub(super) slice: Option<SliceRange>,
 }
 
 /// The backend's response.
-struct Fetched {
+pub(super) struct Fetched {
     /// The request as the client sent it.
-    fields: Fields,
+    pub(super) fields: Fields,
     is_identified: bool,
-    times: Exchanged,
+    pub(super) times: Exchanged,
 }
 
 impl Fetched {
-    fn request<'a>(&'a self, part: &Exchange) -> CacheRequest<'a> {
+    pub(super) fn request<'a>(&'a self, part: &Exchange) -> CacheRequest<'a> {
         let request = &part.request;
         CacheRequest {
             method: request.method,
@@ -70,6 +73,11 @@ impl Fill {
     /// Fetches the response, and stores it if it may be stored.
     pub(super) async fn run(mut self) {
         let Some(fetched) = self.fetch().await else { return };
+        self.conclude(fetched).await;
+    }
+
+    /// Shares and stores the backend's response, if it may be.
+    pub(super) async fn conclude(mut self, fetched: Fetched) {
         let status = self.part.response.status;
         let is_error = self.part.state.fault.is_some() || status.code() >= 500;
         if is_error && self.serve_stale(status) {
@@ -92,12 +100,14 @@ impl Fill {
     }
 
     /// Sends the request to the backend. `None` if no client waits any more.
-    async fn fetch(&mut self) -> Option<Fetched> {
+    pub(super) async fn fetch(&mut self) -> Option<Fetched> {
         let kept: Vec<Box<[u8]>> = self.settings.key.fields.clone();
         let fields = self.part.request.fields.clone();
         let is_identified = super::is_identified(&self.part);
         self.part.request.fields = rules::fill_fields(&fields, &kept);
-        if let Some(stale) = &self.stale
+        if let Some(slice) = &self.slice {
+            slice.add_fields(self.stale.as_deref(), &mut self.part.request.fields);
+        } else if let Some(stale) = &self.stale
             && let Some(validators) = rules::validation_fields(&stale.head.fields)
         {
             validators.add_to(&mut self.part.request.fields);
@@ -147,7 +157,7 @@ impl Fill {
     }
 
     /// Serves the stored response in place of an error, if it may be.
-    fn serve_stale(&mut self, status: Status) -> bool {
+    pub(super) fn serve_stale(&mut self, status: Status) -> bool {
         let Some(stale) = self.stale.take() else { return false };
         let now_s = self.part.machine.clock.unix_s();
         let status = Some(status).filter(|_| self.part.state.fault.is_none());
@@ -161,7 +171,7 @@ impl Fill {
     }
 
     /// The response is for the first request alone.
-    fn hand_over(self, reason: Option<Unstorable>) {
+    pub(super) fn hand_over(self, reason: Option<Unstorable>) {
         let now_ms = self.part.machine.clock.mono_ms();
         let is_failed = self.part.state.fault.is_some();
         let status = self.part.response.status;
@@ -200,7 +210,7 @@ impl Fill {
     }
 
     /// The stored response is still valid: stores it with new fields.
-    fn renew(self, stale: &Arc<Object>, fetched: &Fetched) {
+    pub(super) fn renew(self, stale: &Arc<Object>, fetched: &Fetched) {
         let policy = &self.settings.policy;
         let response = &self.part.response.fields;
         let now_s = fetched.times.received_s;
@@ -208,7 +218,10 @@ impl Fill {
         let mut fields = stale.head.fields.clone();
         rules::update(&mut fields, response, policy, now_s);
         let request = fetched.request(&self.part);
-        let status = stale.head.status;
+        let status = match stale.head.status {
+            Status::PARTIAL_CONTENT => rules::part_status(policy),
+            status => status,
+        };
         let fresh = rules::refresh(&request, status, &fields, response, policy, fetched.times);
         let head = match fresh {
             Ok(freshness) if !concerned.is_empty() => {
@@ -244,7 +257,11 @@ impl Fill {
     }
 
     /// The head as it is stored.
-    fn head(&self, fetched: &Fetched, freshness: Freshness) -> Result<FlightHead, Unstorable> {
+    pub(super) fn head(
+        &self,
+        fetched: &Fetched,
+        freshness: Freshness,
+    ) -> Result<FlightHead, Unstorable> {
         let response = &self.part.response;
         let Vary::Names(names) = rules::selecting_names(&response.fields) else {
             return Err(Unstorable::Varies);
@@ -281,7 +298,7 @@ impl Fill {
     }
 
     /// Passes the body on to all that wait, and stores it.
-    async fn stream(mut self, head: FlightHead) {
+    pub(super) async fn stream(mut self, head: FlightHead) {
         let length = head.length;
         self.hand_fields_over();
         self.pilot.depart(head);
@@ -306,6 +323,9 @@ impl Fill {
                 Some(Ok(chunk)) => {
                     let Some(piece) = bytes_of(chunk) else { return };
                     let piece_bytes = piece.len() as u64;
+                    if length.is_some_and(|length| length - pushed < piece_bytes) {
+                        return;
+                    }
                     is_storable &= self.pilot.push(piece);
                     pushed += piece_bytes;
                 }
@@ -326,6 +346,8 @@ impl Fill {
             _ if self.handover.is_none() => true,
             Finish::Always => true,
             Finish::Never => false,
+            // A slice is small, and a request for a part of it is served before its end.
+            Finish::Auto if self.slice.is_some() => true,
             Finish::Auto => length.is_none_or(|length| {
                 pushed >= length / 2 || length - pushed.min(length) <= SMALL_REST_BYTES
             }),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
+use lighty_cache::flight::Passenger;
 use lighty_cache::rules::Unstorable;
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
@@ -22,6 +23,7 @@ struct Handed {
     unstored: Fields,
     is_validated: bool,
     timings: Option<(Stages, Option<UpstreamTrace>)>,
+    whole: Option<Passenger>,
 }
 
 /// A response that is for its first request alone, and the reason.
@@ -55,6 +57,16 @@ impl Handover {
     pub(super) fn give_timings(&self, part: &Exchange) {
         let trace = part.ext::<UpstreamTrace>().cloned();
         self.0.borrow_mut().timings = Some((part.stages, trace));
+    }
+
+    /// The backend has sent the whole in place of a slice: hands over a place in its flight.
+    pub(super) fn give_whole(&self, passenger: Passenger) {
+        self.0.borrow_mut().whole = Some(passenger);
+    }
+
+    /// The place in the flight of the whole, if the backend has sent that in place of a slice.
+    pub(super) fn take_whole(&self) -> Option<Passenger> {
+        self.0.borrow_mut().whole.take()
     }
 
     /// The response, if it is for this client alone.

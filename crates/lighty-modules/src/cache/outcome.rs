@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lighty_cache::object::Object;
-use lighty_cache::rules::{CacheStatus, ForwardReason, Unstorable};
+use lighty_cache::rules::{CacheStatus, ForwardReason, Freshness, Unstorable};
 use lighty_cache::store::ResponseStore;
 use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::{Exchange, Level};
@@ -55,6 +55,17 @@ impl CacheWord {
         Self::Purged,
     ];
 
+    /// The word for a response that is fetched: by the request itself or by another one, in place
+    /// of a stale response, or of one that a purge has removed.
+    pub(super) fn of_fetch(is_own: bool, has_stale: bool, is_purged: bool) -> Self {
+        match (is_own, has_stale) {
+            (false, _) => Self::Coalesced,
+            (true, true) => Self::Expired,
+            (true, false) if is_purged => Self::Purged,
+            (true, false) => Self::Miss,
+        }
+    }
+
     /// The word in logs and metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -104,20 +115,14 @@ pub(super) fn conclude(
     object: Option<&Object>,
 ) {
     let now_s = ex.machine.clock.unix_s();
-    if own.debug > 1 {
-        ex.log(Level::Notice, &format!("cache: {}", word.as_str()));
-    }
+    record(ex, own, store, word);
     let counters = store.counters();
-    counters.results[word as usize].fetch_add(1, Ordering::Relaxed);
     let is_stored = word.is_from_store() || word == CacheWord::Revalidated;
     if is_stored && let Some(bytes) = ex.response.body.known_length() {
         counters.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     let freshness = object.filter(|_| is_stored).map(|object| object.head.freshness);
-    ex.environment.set(b"CACHE_STATUS", word.as_str().as_bytes());
-    let trace = ex.ext_mut::<CacheTrace>();
-    trace.result = word.as_str();
-    trace.age_s = freshness.map(|freshness| freshness.age_s(now_s));
+    ex.ext_mut::<CacheTrace>().age_s = freshness.map(|freshness| freshness.age_s(now_s));
     // A response that is still to come has no fields yet.
     if !own.status_field || word.goes_past() {
         return;
@@ -135,6 +140,58 @@ pub(super) fn conclude(
         ..CacheStatus::default()
     };
     status.append_to(&mut ex.response.fields);
+}
+
+/// The part of the cache in a response that is put together from slices.
+pub(super) struct SliceReport {
+    /// The part in the first slice.
+    pub(super) word: CacheWord,
+    /// All other slices are stored.
+    pub(super) is_complete: bool,
+}
+
+/// Records the part of the cache in a response from slices. It is a hit only if no slice of it is
+/// fetched.
+pub(super) fn conclude_slices(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    store: &ResponseStore,
+    report: SliceReport,
+    freshness: &Freshness,
+) {
+    let is_stored = report.word.is_from_store() || report.word == CacheWord::Revalidated;
+    let is_partly_stored = is_stored && !report.is_complete;
+    let word = if is_partly_stored { CacheWord::Miss } else { report.word };
+    record(ex, own, store, word);
+    let now_s = ex.machine.clock.unix_s();
+    ex.ext_mut::<CacheTrace>().age_s =
+        (is_stored && !is_partly_stored).then(|| freshness.age_s(now_s));
+    if !own.status_field {
+        return;
+    }
+    let is_hit = word.is_from_store();
+    let partial = is_partly_stored.then_some(ForwardReason::Partial);
+    let status = CacheStatus {
+        name: &own.name,
+        is_hit,
+        ttl_s: is_hit.then(|| freshness.ttl_s(now_s)),
+        forwarded: (!is_hit).then(|| partial.unwrap_or(word.reason(ex.request.method))),
+        forwarded_status: (word == CacheWord::Revalidated).then_some(Status::NOT_MODIFIED),
+        is_stored: !is_hit,
+        is_collapsed: word == CacheWord::Coalesced,
+        ..CacheStatus::default()
+    };
+    status.append_to(&mut ex.response.fields);
+}
+
+/// Counts the result of a request, and records it for logs and conditions.
+fn record(ex: &mut Exchange, own: &CacheSettings, store: &ResponseStore, word: CacheWord) {
+    if own.debug > 1 {
+        ex.log(Level::Notice, &format!("cache: {}", word.as_str()));
+    }
+    store.counters().results[word as usize].fetch_add(1, Ordering::Relaxed);
+    ex.environment.set(b"CACHE_STATUS", word.as_str().as_bytes());
+    ex.ext_mut::<CacheTrace>().result = word.as_str();
 }
 
 /// Records that a fetched response is not stored.

@@ -26,6 +26,9 @@ const MEMORY_OBJECT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
 /// Files of a store on a disk, in bytes.
 const DISK_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 48;
 
+/// Slices of large responses, in bytes.
+const SLICE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct CacheSettings {
@@ -39,6 +42,8 @@ pub(super) struct CacheSettings {
     pub(super) lock_ms: u64,
     pub(super) pass_ms: u64,
     pub(super) finish: Finish,
+    /// 0: responses are not sliced.
+    pub(super) slice_bytes: u64,
     pub(super) tag_fields: Arc<[Box<str>]>,
     pub(super) tags_max: usize,
     pub(super) hides_tags: bool,
@@ -61,6 +66,7 @@ impl Default for CacheSettings {
             lock_ms: 5_000,
             pass_ms: 120_000,
             finish: Finish::Auto,
+            slice_bytes: 0,
             tag_fields: ["Surrogate-Key", "xkey", "Cache-Tag"].map(Box::from).into(),
             tags_max: 64,
             hides_tags: true,
@@ -118,6 +124,12 @@ impl StoreSpec {
     pub(super) fn memory_limits(&self, variants: usize) -> Limits {
         let object_bytes = self.object_bytes.unwrap_or(1 << 20);
         Limits { memory: self.memory, object_bytes, disk_from_bytes: u64::MAX, variants }
+    }
+
+    /// Bytes of the largest body that it holds.
+    pub(super) fn object_bytes_max(&self) -> u64 {
+        let limits = if self.is_on_disk() { self.limits(1) } else { self.memory_limits(1) };
+        limits.object_bytes
     }
 
     pub(super) fn disk_limits(&self) -> DiskLimits {
@@ -400,6 +412,19 @@ fn flights() -> Vec<Directive<Settings>> {
              of the body, or all but 1 MiB.",
         )
         .example("cache.finish-fetch = \"always\""),
+        row(Directive::parsed(
+            "cache.slice-size",
+            Kind::String,
+            |value, _| parse_slice_size(value),
+            |s, v| own(s).slice_bytes = *v,
+        ))
+        .default("0")
+        .doc(
+            "Requests for a range of a response that is not stored fetch and store it in slices of \
+             this size, from 64K to 64M; 0: the backend gets these requests as they are. See \
+             [Slices](../caching.md#slices).",
+        )
+        .example("cache.slice-size = \"1M\""),
     ]
 }
 
@@ -571,6 +596,11 @@ fn parse_finish(value: &Value) -> Result<Finish, Reject> {
         Some("never") => Ok(Finish::Never),
         _ => Err(Reject::new("must be \"auto\", \"always\" or \"never\"")),
     }
+}
+
+pub(super) fn parse_slice_size(value: &Value) -> Result<u64, Reject> {
+    let is_off = matches!(value, Value::Int(0)) || value.as_str() == Some("0");
+    if is_off { Ok(0) } else { parse_size(value, &SLICE_BYTES) }
 }
 
 fn parse_names(value: &Value, _: &CompileCtx) -> Result<Vec<Arc<str>>, Reject> {

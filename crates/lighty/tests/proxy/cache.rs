@@ -10,6 +10,7 @@ mod pairs;
 mod poisoning;
 mod purging;
 mod scripts;
+mod slices;
 mod validation;
 
 use std::sync::Arc;

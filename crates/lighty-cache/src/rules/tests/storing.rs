@@ -241,6 +241,21 @@ fn parts_need_a_strong_validator() {
 }
 
 #[test]
+fn parts_have_the_lifetime_of_the_whole_or_their_own() {
+    let none = Fields::new();
+    let lifetime = |rows: &[(u16, u32)]| {
+        let row =
+            |(status, seconds): &(u16, u32)| ValidRow { status: Some(*status), seconds: *seconds };
+        let policy = Policy { valid: rows.iter().map(row).collect(), ..Policy::default() };
+        let part = fields(&["Content-Range: bytes 0-4/10", "ETag: \"1\""]);
+        storable_part(&get(&none), &part, &policy, TIMES).map(|freshness| freshness.lifetime_s)
+    };
+    assert_eq!(lifetime(&[(200, 30)]), Ok(30));
+    assert_eq!(lifetime(&[(200, 30), (206, 60)]), Ok(60));
+    assert_eq!(lifetime(&[(404, 30)]), Err(Unstorable::NoLifetime));
+}
+
+#[test]
 fn reasons_tell_marks_from_single_requests() {
     for reason in [Unstorable::NoStore, Unstorable::SetCookie, Unstorable::NoLifetime] {
         assert_eq!(reason.scope(), StorabilityScope::Key);

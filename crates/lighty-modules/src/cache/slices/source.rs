@@ -1,0 +1,376 @@
+//! One slice of a response: from the store, or by a flight.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_cache::flight::{Boarding, FlightHead, Passenger};
+use lighty_cache::key::Key;
+use lighty_cache::object::{Object, StoredHead};
+use lighty_cache::rules::{self, Reuse};
+use lighty_cache::store::{Joined, Pilot, ResponseStore, SliceVersion};
+use lighty_core::pipeline::branch::branch;
+use lighty_core::pipeline::phase::Phase;
+use lighty_core::{Exchange, Fault};
+use lighty_http::Status;
+use lighty_io::clock::alarms::Alarm;
+
+use super::super::fill::Fill;
+use super::super::handover::{Handover, Unshared};
+use super::super::outcome::CacheWord;
+use super::super::settings::CacheSettings;
+use super::super::slice_range::SliceRange;
+use super::super::waiting::is_shared;
+use super::super::{
+    HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, ordered_settings, ordered_tags,
+    reuse,
+};
+use super::fetch::drop_versions;
+
+/// Slices whose presence a request checks before it is counted as a hit.
+const CHECKED_SLICES_MAX: u64 = 1_024;
+
+/// The slices of a resource, for one request.
+pub(super) struct SliceSource {
+    pub(super) store: Arc<ResponseStore>,
+    /// The key of the whole.
+    key: Key,
+    phase: Phase,
+    pub(super) slice_bytes: u64,
+    /// The request, which each fetch has a copy of.
+    pub(super) template: Box<Exchange>,
+    settings: CacheSettings,
+    tags: Vec<u8>,
+    has_credentials: bool,
+}
+
+/// A slice that can be read.
+pub(super) struct OpenSlice {
+    pub(super) index: u64,
+    pub(super) content: SliceContent,
+    pub(super) version: SliceVersion,
+    pub(super) word: CacheWord,
+    /// Results of the fetch, if this request has begun it.
+    pub(super) handover: Option<Handover>,
+}
+
+/// The body of a slice.
+pub(super) enum SliceContent {
+    Stored(Arc<Object>),
+    Arriving(Passenger, Arc<FlightHead>),
+}
+
+/// The reason for which a slice cannot be read.
+pub(super) enum SliceFault {
+    /// The request goes to the backend as it is.
+    Passes,
+    /// The response is to be looked up again.
+    Again,
+    /// The slice is of another version than the ones before.
+    Changed,
+    /// The backend has sent the whole.
+    Whole(Passenger, Handover),
+    /// The backend has sent a response for this request alone.
+    Unshared(Box<Unshared>),
+    /// The status to respond with.
+    Failed(Status),
+    /// Too many requests wait.
+    Full,
+    /// The client has gone.
+    Gone(Fault),
+}
+
+impl SliceFault {
+    /// True if the slice may be there a moment later.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, Self::Again | Self::Unshared(_) | Self::Failed(_) | Self::Full)
+    }
+
+    /// A description for the log.
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Passes => "the backend's response cannot be sliced",
+            Self::Again => "a slice could not be fetched",
+            Self::Changed => "a slice is of another version than the ones before",
+            Self::Whole(..) => "the backend has sent the whole in place of a slice",
+            Self::Unshared(_) | Self::Failed(_) => "the backend has failed to send a slice",
+            Self::Full => "too many requests wait for a slice",
+            Self::Gone(_) => "the client has gone",
+        }
+    }
+}
+
+impl OpenSlice {
+    pub(super) fn head(&self) -> &StoredHead {
+        match &self.content {
+            SliceContent::Stored(object) => &object.head,
+            SliceContent::Arriving(_, head) => &head.head,
+        }
+    }
+}
+
+/// A flight that a request waits for.
+struct Wait<'a> {
+    query: &'a StoreQuery,
+    index: u64,
+    expected: Option<&'a SliceVersion>,
+    stale: Option<&'a Arc<Object>>,
+    handover: Option<Handover>,
+}
+
+impl SliceSource {
+    pub(super) fn new(
+        ex: &Exchange,
+        own: &CacheSettings,
+        query: &StoreQuery,
+        slice_bytes: u64,
+    ) -> Self {
+        Self {
+            store: Arc::clone(&query.store),
+            key: query.key.clone(),
+            phase: query.phase,
+            slice_bytes,
+            template: fetch_part(ex, own),
+            settings: ordered_settings(ex, own),
+            tags: ordered_tags(ex),
+            has_credentials: has_credentials(ex),
+        }
+    }
+
+    fn query(&self, index: u64, may_leave: bool) -> StoreQuery {
+        StoreQuery {
+            store: Arc::clone(&self.store),
+            key: self.key.slice(self.slice_bytes, index),
+            phase: self.phase,
+            is_purged: false,
+            may_leave,
+        }
+    }
+
+    /// The slice, if it is stored and fresh.
+    pub(super) async fn stored(&self, index: u64) -> Option<OpenSlice> {
+        let object = self.query(index, false).look_up(&self.template).await?;
+        match reuse(&self.template, &self.settings, &object) {
+            Reuse::Fresh => self.opened(index, None, object, CacheWord::Hit).ok(),
+            _ => None,
+        }
+    }
+
+    /// True if the slices from `from` up to, not including, `to` are stored, beside one that is
+    /// open.
+    pub(super) fn has_all(&self, from: u64, to: u64, open: u64) -> bool {
+        let fields = &self.template.request.fields;
+        let is_stored = |index: u64| {
+            let key = self.key.slice(self.slice_bytes, index);
+            match self.store.peek(&key, fields) {
+                Some(object) => reuse(&self.template, &self.settings, &object) == Reuse::Fresh,
+                None => self.store.locate(&key, fields).is_some(),
+            }
+        };
+        to - from <= CHECKED_SLICES_MAX && (from..to).all(|index| index == open || is_stored(index))
+    }
+
+    /// Opens a slice: a stored one, or one that is being fetched, of the expected version.
+    pub(super) async fn open(
+        self: Rc<Self>,
+        index: u64,
+        expected: Option<SliceVersion>,
+    ) -> Result<OpenSlice, SliceFault> {
+        for round in 1..=ROUNDS_MAX {
+            let mut query = self.query(index, round < ROUNDS_MAX);
+            let mut stale = None;
+            if let Some(object) = query.look_up(&self.template).await {
+                match self.use_of(&query, index, &object)? {
+                    Some(word) => return self.opened(index, expected.as_ref(), object, word),
+                    None => stale = Some(object),
+                }
+            }
+            let version = match &stale {
+                Some(object) => SliceVersion::of(&object.head.fields),
+                None => expected.clone(),
+            };
+            let now_ms = self.template.machine.clock.mono_ms();
+            let fields = &self.template.request.fields;
+            let joined = self.store.join(&query.key, fields, self.has_credentials, now_ms);
+            let (passenger, handover) = match joined {
+                Joined::Passes => return Err(SliceFault::Passes),
+                Joined::Full => return Err(SliceFault::Full),
+                Joined::Passenger(passenger) => (passenger, None),
+                Joined::Begins(pilot, passenger) => {
+                    let handover = Handover::default();
+                    self.begin(pilot, index, version, stale.clone(), Some(handover.clone()));
+                    (passenger, Some(handover))
+                }
+            };
+            let (expected, stale) = (expected.as_ref(), stale.as_ref());
+            let wait = Wait { query: &query, index, expected, stale, handover };
+            if let Some(opened) = self.wait(wait, passenger).await? {
+                return Ok(opened);
+            }
+        }
+        Err(SliceFault::Again)
+    }
+
+    /// The word for the use of a stored slice; `None` if it is validated first.
+    fn use_of(
+        &self,
+        query: &StoreQuery,
+        index: u64,
+        object: &Arc<Object>,
+    ) -> Result<Option<CacheWord>, SliceFault> {
+        match reuse(&self.template, &self.settings, object) {
+            Reuse::Fresh => Ok(Some(CacheWord::Hit)),
+            Reuse::Stale { may_revalidate_in_background: false } => Ok(Some(CacheWord::Stale)),
+            Reuse::Stale { may_revalidate_in_background: true } => {
+                self.refresh(query, index, object);
+                Ok(Some(CacheWord::Updating))
+            }
+            Reuse::Validate | Reuse::ValidateOnDemand => Ok(None),
+            Reuse::GatewayTimeout | Reuse::Never => Err(SliceFault::Passes),
+        }
+    }
+
+    /// Fetches a slice anew that is served stale meanwhile.
+    fn refresh(&self, query: &StoreQuery, index: u64, object: &Arc<Object>) {
+        let now_ms = self.template.machine.clock.mono_ms();
+        let fields = &self.template.request.fields;
+        let joined = self.store.join(&query.key, fields, self.has_credentials, now_ms);
+        if let Joined::Begins(pilot, _) = joined {
+            let version = SliceVersion::of(&object.head.fields);
+            self.begin(pilot, index, version, Some(Arc::clone(object)), None);
+        }
+    }
+
+    fn begin(
+        &self,
+        pilot: Pilot,
+        index: u64,
+        expected: Option<SliceVersion>,
+        stale: Option<Arc<Object>>,
+        handover: Option<Handover>,
+    ) {
+        let mut part = branch(&self.template);
+        part.ext_mut::<HasMet>().0 = true;
+        let slice = SliceRange::new(self.key.clone(), self.slice_bytes, index, expected);
+        let fill = Fill {
+            pilot,
+            store: Arc::clone(&self.store),
+            part,
+            phase: self.phase,
+            settings: self.settings.clone(),
+            tags: self.tags.clone(),
+            stale,
+            has_credentials: self.has_credentials,
+            handover,
+            slice: Some(slice),
+        };
+        tokio::task::spawn_local(fill.run_slice());
+    }
+
+    /// The news of a flight; `None` if the request does not wait for it any longer.
+    async fn news(
+        &self,
+        query: &StoreQuery,
+        passenger: &mut Passenger,
+        is_own: bool,
+    ) -> Option<Boarding> {
+        let (machine, lock_ms) = (&self.template.machine, self.settings.lock_ms);
+        loop {
+            if let Some(news) = Alarm::limit(&machine.alarms, lock_ms, passenger.head()).await {
+                return Some(news);
+            }
+            if !is_own && query.leaves(passenger, machine.clock.mono_ms(), lock_ms) {
+                return None;
+            }
+        }
+    }
+
+    /// Waits for a flight; `None` if the slice is to be looked up again.
+    async fn wait(
+        &self,
+        wait: Wait<'_>,
+        mut passenger: Passenger,
+    ) -> Result<Option<OpenSlice>, SliceFault> {
+        let Wait { query, index, expected, stale, handover } = wait;
+        let is_own = handover.is_some();
+        let Some(news) = self.news(query, &mut passenger, is_own).await else { return Ok(None) };
+        let is_validated = handover.as_ref().is_some_and(Handover::is_validated);
+        let word = match is_validated {
+            true => CacheWord::Revalidated,
+            false => CacheWord::of_fetch(is_own, stale.is_some(), query.is_purged),
+        };
+        let opened = match news {
+            Boarding::Landed(object) => {
+                let is_same = stale.is_some_and(|stale| Arc::ptr_eq(stale, &object));
+                let is_usable = is_same
+                    || is_validated
+                    || object.fits(&self.template.request.fields)
+                        && (is_own || is_shared(&self.template, &object.head));
+                if !is_usable {
+                    return Ok(None);
+                }
+                let word = if is_same { CacheWord::Stale } else { word };
+                self.opened(index, expected, object, word)?
+            }
+            Boarding::Streaming(head) => {
+                let fields = &self.template.request.fields;
+                let fits = *rules::selecting_key(&head.head.names, fields) == *head.selecting;
+                let is_usable = is_own || fits && is_shared(&self.template, &head.head);
+                if !is_usable {
+                    return Ok(None);
+                }
+                let version = self.checked(&head.head, expected)?;
+                let content = SliceContent::Arriving(passenger, head);
+                OpenSlice { index, content, version, word, handover: None }
+            }
+            Boarding::Unshared => return Err(unshared(handover).unwrap_or(SliceFault::Passes)),
+            Boarding::Failed(status) => match unshared(handover) {
+                Some(fault) => return Err(fault),
+                None if status == 0 => return Ok(None),
+                None => {
+                    let status = Status::new(status).unwrap_or(Status::BAD_GATEWAY);
+                    return Err(SliceFault::Failed(status));
+                }
+            },
+            Boarding::Retry => {
+                return Err(match handover.and_then(|own| Some((own.take_whole()?, own))) {
+                    Some((passenger, handover)) => SliceFault::Whole(passenger, handover),
+                    None if expected.is_some() => SliceFault::Changed,
+                    None => SliceFault::Again,
+                });
+            }
+        };
+        Ok(Some(OpenSlice { handover, ..opened }))
+    }
+
+    fn opened(
+        &self,
+        index: u64,
+        expected: Option<&SliceVersion>,
+        object: Arc<Object>,
+        word: CacheWord,
+    ) -> Result<OpenSlice, SliceFault> {
+        let version = self.checked(&object.head, expected)?;
+        let content = SliceContent::Stored(object);
+        Ok(OpenSlice { index, content, version, word, handover: None })
+    }
+
+    /// The version of a slice. If it is not the expected one, all slices are dropped.
+    fn checked(
+        &self,
+        head: &StoredHead,
+        expected: Option<&SliceVersion>,
+    ) -> Result<SliceVersion, SliceFault> {
+        let version = SliceVersion::of(&head.fields).ok_or(SliceFault::Passes)?;
+        if expected.is_some_and(|expected| *expected != version) {
+            let now_ms = self.template.machine.clock.mono_ms();
+            drop_versions(&self.store, &self.key, now_ms, self.settings.pass_ms);
+            return Err(SliceFault::Changed);
+        }
+        Ok(version)
+    }
+}
+
+/// The response that the backend has sent for the first request alone.
+fn unshared(handover: Option<Handover>) -> Option<SliceFault> {
+    handover?.take().map(|unshared| SliceFault::Unshared(Box::new(unshared)))
+}

@@ -125,6 +125,9 @@ struct Shard {
     /// Hashes of keys and of whether requests have credentials, with the millisecond of the
     /// monotonic clock up to which their responses are not shared.
     marks: HashMap<u64, u64, foldhash::fast::RandomState>,
+    /// The same hashes, with the millisecond up to which no fetch begins, and the status of the one
+    /// that has failed.
+    failures: HashMap<u64, (u64, u16), foldhash::fast::RandomState>,
     /// Hashes of keys with selecting values, and of the last version whose slices were fetched.
     versions: HashMap<u64, u64, foldhash::fast::RandomState>,
 }
@@ -160,6 +163,8 @@ pub enum Joined {
     Passes,
     /// Too many wait.
     Full,
+    /// A fetch has failed a moment ago, with this status.
+    Failed(u16),
 }
 
 /// The owner of a flight. Dropped, it ends the flight.
@@ -284,6 +289,11 @@ impl ResponseStore {
         let is_full = self.counters.flights.load(Ordering::Relaxed) >= FLIGHTS_MAX;
         if is_marked || is_full {
             return if is_marked { Joined::Passes } else { Joined::Full };
+        }
+        if let Some((until_ms, status)) = shard.failures.get(&mark)
+            && *until_ms > now_ms
+        {
+            return Joined::Failed(*status);
         }
         let resource = shard.resources.entry(key.clone()).or_default();
         let selecting = match (&*resource.names, resource.variants.is_empty()) {

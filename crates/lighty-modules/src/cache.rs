@@ -444,6 +444,7 @@ async fn attend(
                 ex.fail(Fault::BackendBusy);
                 return Step::Answered;
             }
+            Joined::Failed(status) => return fail(ex, own, &query, stale.as_ref(), status),
             Joined::Passenger(passenger) => (passenger, None),
             Joined::Begins(pilot, passenger) => {
                 let handover = Handover::default();
@@ -461,6 +462,28 @@ async fn attend(
     }
     conclude(ex, own, &query.store, CacheWord::Pass, None);
     Step::Next
+}
+
+/// Answers a request whose fetch would fail, as it has just done: with the stored response if that
+/// may stand in for an error, otherwise with the same status.
+fn fail(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    stale: Option<&Arc<Object>>,
+    status: u16,
+) -> Step<'static> {
+    let now_s = ex.machine.clock.unix_s();
+    let may_serve =
+        |object: &&Arc<Object>| rules::may_serve_after_error(&object.head.freshness, now_s, None);
+    let is_served = stale
+        .filter(may_serve)
+        .is_some_and(|object| serve_stored(ex, own, query, object, CacheWord::Stale));
+    if !is_served {
+        ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY));
+        ex.response.fields.push_known(Known::RetryAfter, "1");
+    }
+    Step::Answered
 }
 
 /// Begins a fetch. Returns the client that gets its interim responses until it is dropped.
@@ -484,6 +507,7 @@ fn begin(
         stale,
         has_credentials: has_credentials(ex),
         handover,
+        has_retried: false,
         slice: None,
     };
     tokio::task::spawn_local(fill.run());

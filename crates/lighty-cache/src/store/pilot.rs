@@ -140,6 +140,18 @@ impl Pilot {
         shard.marks.insert(mark, until_ms);
     }
 
+    /// Until then, no fetch of the key begins, because this one has failed with a status;
+    /// milliseconds of the monotonic clock.
+    pub fn hold(&self, until_ms: u64, has_credentials: bool, status: u16) {
+        let hash = self.store.hasher.hash_one((&self.key, has_credentials));
+        let mut shard = unpoisoned(self.store.shard(&self.key));
+        if shard.failures.len() >= MARKS_MAX {
+            // At worst, a fetch more of each of these keys begins.
+            shard.failures.clear();
+        }
+        shard.failures.insert(hash, (until_ms, status));
+    }
+
     /// The response is for one request alone.
     pub fn part(self) {
         self.leave_index();

@@ -4,6 +4,7 @@
 mod counting;
 
 mod bars;
+mod failures;
 mod fuzz_corpus;
 mod model;
 mod requests;

@@ -28,6 +28,9 @@ use super::slice_range::SliceRange;
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
 
+/// Time for which requests get the status of a fetch that has failed twice, in milliseconds.
+const HOLD_MS: u64 = 1_000;
+
 /// A fetch.
 pub(super) struct Fill {
     pub(super) pilot: Pilot,
@@ -44,6 +47,8 @@ pub(super) struct Fill {
     pub(super) has_credentials: bool,
     /// `None` if no client waits for it.
     pub(super) handover: Option<Handover>,
+    /// The backend has failed once while others waited.
+    pub(super) has_retried: bool,
     /// The slice that is fetched; `None` for the whole.
     pub(super) slice: Option<SliceRange>,
 }
@@ -142,6 +147,7 @@ impl Fill {
             if self.part.state.fault.is_none() || is_last {
                 break;
             }
+            self.has_retried = true;
             let client = self.part.client.take();
             self.part = branch(&self.part);
             self.part.client = client;
@@ -185,6 +191,10 @@ impl Fill {
             handover.give(Unshared { part: self.part, reason });
         }
         if is_failed {
+            if self.has_retried {
+                let until_ms = now_ms + HOLD_MS;
+                self.pilot.hold(until_ms, self.has_credentials, status.code());
+            }
             return self.pilot.fail(status.code());
         }
         if is_marked {

@@ -142,7 +142,7 @@ impl Fill {
                 self.slice = None;
                 self.conclude(fetched).await;
             }
-            Joined::Passenger(_) | Joined::Full => self.pilot.retry(),
+            Joined::Passenger(_) | Joined::Full | Joined::Failed(_) => self.pilot.retry(),
             Joined::Passes => self.give_away(Unstorable::Partial),
         }
     }

@@ -194,6 +194,10 @@ impl SliceSource {
             let (passenger, handover) = match joined {
                 Joined::Passes => return Err(SliceFault::Passes),
                 Joined::Full => return Err(SliceFault::Full),
+                Joined::Failed(status) => {
+                    let status = Status::new(status).unwrap_or(Status::BAD_GATEWAY);
+                    return Err(SliceFault::Failed(status));
+                }
                 Joined::Passenger(passenger) => (passenger, None),
                 Joined::Begins(pilot, passenger) => {
                     let handover = Handover::default();
@@ -261,6 +265,7 @@ impl SliceSource {
             stale,
             has_credentials: self.has_credentials,
             handover,
+            has_retried: false,
             slice: Some(slice),
         };
         tokio::task::spawn_local(fill.run_slice());

@@ -1,6 +1,6 @@
 //! Requests that wait for one fetch.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -89,13 +89,20 @@ fn client_that_leaves_harms_no_other() {
 
 #[test]
 fn dead_backend_is_asked_twice_for_all() {
-    let backend = Backend::after_request(|peer| peer.reset());
+    let lives = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&lives);
+    let backend = Backend::after_request(move |peer| match its.load(Ordering::SeqCst) {
+        true => peer.answer("back"),
+        false => peer.reset(),
+    });
     let server = caching(&backend, "");
     let mut clients = ask(&server, 50, "/");
     let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status).collect();
     assert!(statuses.iter().all(|status| *status == 502), "{statuses:?}");
     let requests = backend.requests().len();
     assert!(requests < 10, "{requests} requests");
+    lives.store(true, Ordering::SeqCst);
+    assert!(wait_until(SOON, || server.get("/").text() == "back"), "it holds no longer");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn dead_backend_is_asked_twice_for_all() {
     let lives = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&lives);
     let backend = Backend::after_request(move |peer| match its.load(Ordering::SeqCst) {
-        true => peer.answer("back"),
+        true => drop(peer.answer("back")),
         false => peer.reset(),
     });
     let server = caching(&backend, "");

@@ -33,8 +33,8 @@ PIECE = 256 << 10
 RECEIVE_BUFFER = 128 << 10      # a download that pauses must stop the server soon
 SMALL_CLIENTS = 64
 PHASES = ("small", "large", "both")
-DEFAULT = "lighty,lighty:auto+pool+reads4,nginx,nginx:aio"
-DIRECT = "direct:4x512,direct:2x512,direct:4x512+first,direct:2x512+first,direct:2x128+first"
+DEFAULT = "lighty:auto+bulk0,lighty,lighty:auto+bulk0+pool+reads4,nginx,nginx:aio"
+DIRECT = "direct:4x512,direct:2x512,direct:2x512+first"
 
 
 def main():
@@ -44,6 +44,7 @@ def main():
     ap.add_argument("--rate", type=float, default=50, help="small files a second (%(default)s)")
     ap.add_argument("--secs", type=float, default=15, help="of each phase (%(default)s)")
     ap.add_argument("--rounds", type=int, default=3)
+    ap.add_argument("--downloads", type=int, default=LARGE[0], help="at a time (%(default)s)")
     ap.add_argument("--direct", default=DIRECT, help="the controls (%(default)s)")
     args = ap.parse_args()
     sys.setswitchinterval(5e-4)
@@ -65,7 +66,8 @@ def main():
 
 def one_phase(args, diskbed, disk, name, make, phase, turn):
     made_cold(diskbed, disk)
-    rate, downloads = args.rate if phase != "large" else 0, LARGE[0] if phase != "small" else 0
+    rate, downloads = (args.rate if phase != "large" else 0,
+                       args.downloads if phase != "small" else 0)
     with diskbed.MemoryGroup(args.memory) as group, contextlib.ExitStack() as stack:
         if make:
             argv, port = make()

@@ -205,6 +205,8 @@ impl StatCache {
 
     async fn look_again_and_load(&self, root: &Root, key: &CacheKey) -> io::Result<Rc<CacheEntry>> {
         let lookup = key.lookup();
+        // One turn for all steps: between two of them, a bulk read would start.
+        let _turn = self.0.files.look_up_turn(root);
         if let Some(entry) = self.old_entry(&lookup) {
             let found = self.0.files.stat(root, lookup.rel, lookup.follow).await;
             if let Look::Unchanged(entry) = self.keep_or_drop(root, &lookup, entry, found) {

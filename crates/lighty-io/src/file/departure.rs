@@ -132,7 +132,10 @@ impl FileEngine {
 }
 
 /// Receives results from the pool for as long as the engine lives.
-pub(super) fn spawn_driver(inner: &Rc<FileEngineInner>, landed: UnboundedReceiver<threads::JobReport>) {
+pub(super) fn spawn_driver(
+    inner: &Rc<FileEngineInner>,
+    landed: UnboundedReceiver<threads::JobReport>,
+) {
     let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
     keep::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
 }
@@ -159,7 +162,6 @@ fn drive(
         Poll::Pending
     })
 }
-
 
 impl FileEngineInner {
     /// Starts an operation that has its turn.
@@ -252,4 +254,3 @@ impl FileEngineInner {
         }
     }
 }
-

@@ -125,7 +125,12 @@ impl DeviceQueue {
     }
 
     /// Queues the bulk read of a slot. Its turn comes through the mailbox, also if it comes now.
-    pub(super) fn bulk(self: Arc<Self>, client: u64, id: Id, mailbox: &Arc<TurnMailbox>) -> DiskTurn {
+    pub(super) fn bulk(
+        self: Arc<Self>,
+        client: u64,
+        id: Id,
+        mailbox: &Arc<TurnMailbox>,
+    ) -> DiskTurn {
         let waiter = TurnWaiter { id, mailbox: Arc::clone(mailbox) };
         let now_us = shared_mono_us();
         let (number, change) = unpoisoned(self.order.lock()).begin_bulk(client, waiter, now_us);

@@ -54,9 +54,9 @@ fn is_seeking(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     // The queue of a partition is that of its disk.
-    ["queue/rotational", "../queue/rotational"].iter().any(|name| {
-        std::fs::read(entry.join(name)).is_ok_and(|value| value.starts_with(b"1"))
-    })
+    ["queue/rotational", "../queue/rotational"]
+        .iter()
+        .any(|name| std::fs::read(entry.join(name)).is_ok_and(|value| value.starts_with(b"1")))
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub(super) type TurnNumber = u64;
 pub(super) struct DeviceOrder<W> {
     bulk_max: usize,
     urgent: usize,
+    /// Time until which more urgent operations are expected.
+    urgent_until_us: u64,
     places: Vec<BulkPlace>,
     /// Clients with waiting reads; the first one is next.
     clients: VecDeque<BulkClient<W>>,
@@ -31,12 +33,19 @@ pub(super) struct DeviceOrder<W> {
     reminded: Option<TurnNumber>,
 }
 
-/// A place for one bulk read at a time.
-#[derive(Clone, Copy, Default)]
+/// Reads of one client under way in one place of a device without urgent operations: the disk goes
+/// on with the second one while the end of the first one reaches the event loop.
+pub(super) const READS_OF_PLACE: usize = 2;
+
+/// Time after the last urgent operation for which a place has one read at a time: a second one
+/// would double the wait of the next urgent operation.
+pub(super) const URGENT_TRUST_US: u64 = 250_000;
+
+/// A place for the reads of one client at a time.
+#[derive(Clone, Default)]
 struct BulkPlace {
-    /// The read under way.
-    running: Option<TurnNumber>,
-    /// The client of this read, or of the last one.
+    running: Vec<TurnNumber>,
+    /// The client of these reads, or of the last one.
     key: u64,
     /// Reads of this client here in a row.
     reads: u32,
@@ -72,6 +81,7 @@ impl<W: Clone> DeviceOrder<W> {
         DeviceOrder {
             bulk_max,
             urgent: 0,
+            urgent_until_us: 0,
             places: vec![BulkPlace::default(); bulk_max],
             clients: VecDeque::new(),
             next_number: 0,
@@ -83,8 +93,8 @@ impl<W: Clone> DeviceOrder<W> {
     /// Changes the limit of bulk reads. A lower one takes effect as reads end.
     pub(super) fn limit(&mut self, bulk_max: usize) {
         self.bulk_max = bulk_max.max(1);
-        let busy = self.places.iter().filter(|place| place.running.is_some()).count();
-        self.places.sort_by_key(|place| place.running.is_none());
+        let busy = self.places.iter().filter(|place| !place.running.is_empty()).count();
+        self.places.sort_by_key(|place| place.running.is_empty());
         self.places.resize(self.bulk_max.max(busy), BulkPlace::default());
     }
 
@@ -97,6 +107,7 @@ impl<W: Clone> DeviceOrder<W> {
     pub(super) fn end_urgent(&mut self, now_us: u64) -> TurnChange<W> {
         debug_assert!(self.urgent > 0, "an urgent operation ends twice");
         self.urgent = self.urgent.saturating_sub(1);
+        self.urgent_until_us = now_us.saturating_add(URGENT_TRUST_US);
         self.settle(now_us)
     }
 
@@ -123,23 +134,12 @@ impl<W: Clone> DeviceOrder<W> {
     }
 
     /// A bulk read has ended, or leaves the queue.
-    pub(super) fn end_bulk(
-        &mut self,
-        key: u64,
-        number: TurnNumber,
-        now_us: u64,
-    ) -> TurnChange<W> {
+    pub(super) fn end_bulk(&mut self, key: u64, number: TurnNumber, now_us: u64) -> TurnChange<W> {
         if !self.remove(key, number) {
-            let at = self.places.iter().position(|place| place.running == Some(number));
+            let at = self.places.iter().position(|place| place.running.contains(&number));
             debug_assert!(at.is_some(), "a bulk read ends twice");
             if let Some(at) = at {
-                self.places[at].running = None;
-                if self.places[at].reads >= READS_OF_TURN {
-                    self.put_last(key);
-                }
-                if self.places.len() > self.bulk_max {
-                    self.places.swap_remove(at);
-                }
+                self.leave_place(at, number);
             }
         }
         self.settle(now_us)
@@ -157,8 +157,20 @@ impl<W: Clone> DeviceOrder<W> {
     /// True if no operation is under way or waits.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        let is_busy = self.places.iter().any(|place| place.running.is_some());
+        let is_busy = self.places.iter().any(|place| !place.running.is_empty());
         self.urgent == 0 && !is_busy && self.clients.is_empty()
+    }
+
+    fn leave_place(&mut self, at: usize, number: TurnNumber) {
+        let place = &mut self.places[at];
+        place.running.retain(|own| *own != number);
+        let (is_free, key) = (place.running.is_empty(), place.key);
+        if place.reads >= READS_OF_TURN {
+            self.put_last(key);
+        }
+        if is_free && self.places.len() > self.bulk_max {
+            self.places.swap_remove(at);
+        }
     }
 
     /// Lets all other clients go first.
@@ -189,12 +201,12 @@ impl<W: Clone> DeviceOrder<W> {
     /// Starts all reads that may start now.
     fn settle(&mut self, now_us: u64) -> TurnChange<W> {
         let mut granted = Vec::new();
-        while !self.clients.is_empty() && self.has_free_place() {
+        while !self.clients.is_empty() {
             let is_overdue = self.urgent > 0;
-            if is_overdue && now_us < self.due_us() {
+            if is_overdue && (now_us < self.due_us() || !self.has_free_place()) {
                 break;
             }
-            let Some((number, read)) = self.take_next() else { break };
+            let Some((number, read)) = self.take_next(now_us) else { break };
             self.served_us = now_us;
             granted.push(Granted { number, read, is_overdue });
         }
@@ -202,27 +214,24 @@ impl<W: Clone> DeviceOrder<W> {
     }
 
     fn has_free_place(&self) -> bool {
-        self.places.iter().any(|place| place.running.is_none())
+        self.places.iter().any(|place| place.running.is_empty())
     }
 
     fn due_us(&self) -> u64 {
         self.served_us.saturating_add(PATIENCE_US)
     }
 
-    /// The next read, with a free place for it: of a client whose turn goes on, else of the next
-    /// client in turn. A client has two reads under way only if no other one has any.
-    fn take_next(&mut self) -> Option<(TurnNumber, W)> {
-        let goes_on = |place: &BulkPlace| {
-            let has_turn = place.running.is_none() && (1..READS_OF_TURN).contains(&place.reads);
-            let at = self.clients.iter().position(|client| client.key == place.key)?;
-            (has_turn && !self.runs(place.key)).then_some(at)
-        };
-        let going_on =
-            self.places.iter().enumerate().find_map(|(at, place)| Some((at, goes_on(place)?)));
+    /// The next read, with a place for it: of a client whose turn goes on, else of the next client
+    /// in turn. A client has two places only if no other one wants one.
+    fn take_next(&mut self, now_us: u64) -> Option<(TurnNumber, W)> {
+        let is_quiet = self.urgent == 0 && now_us >= self.urgent_until_us;
+        let running_max = if is_quiet { READS_OF_PLACE } else { 1 };
+        let going_on = (0..self.places.len())
+            .find_map(|place| Some((place, self.client_going_on(place, running_max)?)));
         let (place, client, reads) = match going_on {
             Some((place, client)) => (place, client, self.places[place].reads),
             None => {
-                let place = self.places.iter().position(|place| place.running.is_none())?;
+                let place = self.places.iter().position(|place| place.running.is_empty())?;
                 let idle = |client: &BulkClient<W>| !self.runs(client.key);
                 let client = self.clients.iter().position(idle).unwrap_or(0);
                 (place, client, 0)
@@ -230,7 +239,9 @@ impl<W: Clone> DeviceOrder<W> {
         };
         let key = self.clients.get(client)?.key;
         let next = self.clients[client].reads.pop_front()?;
-        self.places[place] = BulkPlace { running: Some(next.0), key, reads: reads + 1 };
+        let place = &mut self.places[place];
+        place.running.push(next.0);
+        (place.key, place.reads) = (key, reads + 1);
         if reads == 0 || self.clients[client].reads.is_empty() {
             let client = self.clients.remove(client)?;
             if !client.reads.is_empty() {
@@ -243,8 +254,17 @@ impl<W: Clone> DeviceOrder<W> {
         Some(next)
     }
 
+    /// The waiting client whose turn goes on in this place.
+    fn client_going_on(&self, place: usize, running_max: usize) -> Option<usize> {
+        let BulkPlace { running, key, reads } = &self.places[place];
+        let has_turn = running.len() < running_max && (1..READS_OF_TURN).contains(reads);
+        let at = self.clients.iter().position(|client| client.key == *key)?;
+        let is_elsewhere = running.is_empty() && self.runs(*key);
+        (has_turn && !is_elsewhere).then_some(at)
+    }
+
     fn runs(&self, key: u64) -> bool {
-        self.places.iter().any(|place| place.running.is_some() && place.key == key)
+        self.places.iter().any(|place| !place.running.is_empty() && place.key == key)
     }
 
     /// Reads that wait for urgent operations alone need a timer. All other waits end with a read.

@@ -253,8 +253,7 @@ fn engines_of_one_process_share_a_disk_and_read_correctly() {
             }
             assert_eq!(count.get(), 2 * (3 * LARGE_BYTES + SMALL_BYTES));
             beds.iter().for_each(|bed| bed.assert_idle());
-            let waits: u64 =
-                beds.iter().map(|bed| bed.engine.counters().bulk_wait_us.get()).sum();
+            let waits: u64 = beds.iter().map(|bed| bed.engine.counters().bulk_wait_us.get()).sum();
             assert!(waits > 0, "no read waited");
         });
     }

@@ -1,10 +1,13 @@
 //! The order with times as numbers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::super::order::{DeviceOrder, PATIENCE_US, READS_OF_TURN, TurnChange, TurnNumber};
+use super::super::order::{
+    DeviceOrder, PATIENCE_US, READS_OF_PLACE, READS_OF_TURN, TurnChange, TurnNumber,
+    URGENT_TRUST_US,
+};
 
 type Order = DeviceOrder<&'static str>;
 
@@ -33,59 +36,80 @@ fn bulk_reads_start_up_to_the_limit() {
     assert!(order.is_idle());
 }
 
-/// Ends each read that is under way, one after the other; returns all reads as they start.
-fn served_in_a_row(order: &mut Order, queued: &[(u64, TurnNumber)]) -> Vec<&'static str> {
-    let mut ends = vec![queued[0]];
-    let mut served = Vec::new();
-    while let Some((key, number)) = ends.pop() {
-        for granted in order.end_bulk(key, number, 1).granted {
-            let place = queued.iter().find(|(_, own)| *own == granted.number);
-            ends.push(*place.expect("a queued read"));
-            served.push(granted.read);
+/// Queues bulk reads of clients, then ends the oldest one under way until none is left; returns all
+/// in the order of their starts.
+fn served(order: &mut Order, reads: &[(u64, &'static str)]) -> String {
+    let (mut keys, mut running, mut names) = (HashMap::new(), VecDeque::new(), Vec::new());
+    let mut follow = |change: TurnChange<&'static str>, running: &mut VecDeque<TurnNumber>| {
+        for granted in change.granted {
+            names.push(granted.read);
+            running.push_back(granted.number);
         }
+    };
+    for (key, read) in reads {
+        let (number, change) = order.begin_bulk(*key, read, 0);
+        keys.insert(number, *key);
+        follow(change, &mut running);
     }
-    served
+    while let Some(number) = running.pop_front() {
+        follow(order.end_bulk(keys[&number], number, 1), &mut running);
+    }
+    assert!(order.is_idle());
+    names.concat()
 }
 
 #[test]
 fn clients_take_turns_of_several_reads() {
     let mut order = Order::new(1);
-    let reads = [(1, "a")].into_iter().chain([(1, "a"); READS_OF_TURN as usize + 1]);
-    let reads = reads.chain([(2, "b"), (3, "c"), (2, "b")]);
-    let queued: Vec<_> = reads.map(|(key, read)| (key, queue(&mut order, key, read).0)).collect();
-    let served = served_in_a_row(&mut order, &queued).concat();
-    let of_turn = "a".repeat(READS_OF_TURN as usize - 1);
-    assert_eq!(served, format!("{of_turn}bbcaa"));
-    assert!(order.is_idle());
+    let many = [(1, "a"); READS_OF_TURN as usize + 2];
+    let reads = [many.as_slice(), &[(2, "b"), (3, "c"), (2, "b")]].concat();
+    let turn = "a".repeat(READS_OF_TURN as usize);
+    assert_eq!(served(&mut order, &reads), format!("{turn}bbcaa"));
 }
 
 #[test]
-fn turn_goes_on_only_with_a_read_that_waits() {
+fn turn_ends_without_a_read_that_waits() {
     let mut order = Order::new(1);
-    let mut queued = Vec::new();
-    for (key, read) in [(1, "a"), (2, "b"), (2, "b"), (3, "c")] {
-        queued.push((key, queue(&mut order, key, read).0));
-    }
-    assert_eq!(names(&order.end_bulk(1, queued[0].1, 1)), ["b"]);
-    // Its next read comes too late to go on.
-    queued.push((1, queue(&mut order, 1, "a2").0));
-    assert_eq!(served_in_a_row(&mut order, &queued[1..]).concat(), "bca2");
+    let (a, _) = queue(&mut order, 1, "a");
+    let (b, _) = queue(&mut order, 2, "b");
+    assert_eq!(names(&order.end_bulk(1, a, 1)), ["b"]);
+    let (_, started) = queue(&mut order, 1, "a2");
+    assert!(started.is_empty());
+    assert_eq!(names(&order.end_bulk(2, b, 2)), ["a2"]);
 }
 
 #[test]
-fn two_places_serve_two_clients() {
+fn a_place_has_two_reads_of_its_client_unless_anything_was_urgent_lately() {
     let mut order = Order::new(2);
-    let (a1, started) = queue(&mut order, 1, "a1");
-    assert_eq!(started, ["a1"]);
-    // Alone, a client has both places.
+    let (a1, _) = queue(&mut order, 1, "a1");
+    let (b1, _) = queue(&mut order, 2, "b1");
     let (a2, started) = queue(&mut order, 1, "a2");
     assert_eq!(started, ["a2"]);
-    queue(&mut order, 1, "a3");
-    let (b1, _) = queue(&mut order, 2, "b1");
-    queue(&mut order, 2, "b2");
-    assert_eq!(names(&order.end_bulk(1, a2, 1)), ["b1"], "the first client has a place");
-    assert_eq!(names(&order.end_bulk(1, a1, 2)), ["a3"]);
-    assert_eq!(names(&order.end_bulk(2, b1, 3)), ["b2"]);
+    let (a3, started) = queue(&mut order, 1, "a3");
+    assert_eq!(started, [""; 0]);
+    order.begin_urgent();
+    let (b2, started) = queue(&mut order, 2, "b2");
+    assert_eq!(started, [""; 0]);
+    assert!(names(&order.end_bulk(2, b1, 1)).is_empty());
+    assert!(names(&order.end_bulk(1, a1, 2)).is_empty());
+    assert_eq!(names(&order.end_urgent(3)), ["b2"], "the other place has a read");
+    assert_eq!(names(&order.end_bulk(1, a2, 4)), ["a3"]);
+    let quiet_us = 3 + URGENT_TRUST_US;
+    let late = order.begin_bulk(1, "a4", quiet_us - 1).1;
+    assert_eq!(names(&late), [""; 0]);
+    assert_eq!(names(&order.begin_bulk(2, "b3", quiet_us).1).len(), 2, "a4 and b3");
+    assert!(names(&order.end_bulk(1, a3, quiet_us)).is_empty());
+    assert!(names(&order.end_bulk(2, b2, quiet_us)).is_empty());
+}
+
+#[test]
+fn client_alone_has_both_places_until_another_one_comes() {
+    let mut order = Order::new(2);
+    let alone: Vec<_> = ["a1", "a2", "a3", "a4"].map(|read| queue(&mut order, 1, read)).into();
+    assert!(alone.iter().all(|(_, started)| started.len() == 1));
+    assert_eq!(queue(&mut order, 2, "b1").1, [""; 0]);
+    assert!(names(&order.end_bulk(1, alone[2].0, 1)).is_empty());
+    assert_eq!(names(&order.end_bulk(1, alone[3].0, 2)), ["b1"]);
 }
 
 #[test]
@@ -234,7 +258,8 @@ impl Judge {
             }
             Event::Pass(us) => {
                 let until_us = self.now_us + us;
-                while let Some((number, due_us)) = self.reminder.filter(|(_, due)| *due <= until_us) {
+                while let Some((number, due_us)) = self.reminder.filter(|(_, due)| *due <= until_us)
+                {
                     self.now_us = self.now_us.max(due_us);
                     self.reminder = None;
                     let change = self.order.remind(number, self.now_us);
@@ -272,10 +297,10 @@ impl Judge {
     }
 
     fn check(&mut self) {
-        assert!(self.running.len() <= self.bulk_max);
+        assert!(self.running.len() <= self.bulk_max * READS_OF_PLACE);
         let has_room = self.running.len() < self.bulk_max && !self.waiting.is_empty();
         assert!(!has_room || self.urgent > 0, "a read waits for nothing");
-        if has_room {
+        if self.running.is_empty() && has_room {
             let (number, due_us) = self.reminder.expect("a reminder for reads that wait");
             assert!(self.waiting.iter().any(|(_, own)| *own == number), "of one that waits");
             assert!(due_us <= self.starved_since_us + PATIENCE_US, "too late: {due_us}");

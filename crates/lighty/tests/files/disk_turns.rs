@@ -3,8 +3,8 @@
 use std::fs;
 
 use lighty_testkit::content::{assert_pattern, pattern};
-use lighty_testkit::server::Server;
 use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
 
 const LARGE_BYTES: usize = 6_000_001;
 const SMALL_BYTES: usize = 20_000;

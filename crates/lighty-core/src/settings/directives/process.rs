@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{
-    CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_int, parse_string,
-};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_int, parse_string};
 use lighty_io::file::DiskReads;
 use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
@@ -491,9 +489,7 @@ fn bulk_reads(value: &Value) -> Result<DiskReads, Reject> {
     }
     match value.as_str() {
         Some("auto") => Ok(DiskReads::Auto),
-        _ => {
-            Err(Reject::new(format!("must be \"auto\" or a number from 0 to {BULK_READS_MAX}")))
-        }
+        _ => Err(Reject::new(format!("must be \"auto\" or a number from 0 to {BULK_READS_MAX}"))),
     }
 }
 

@@ -136,7 +136,7 @@ fn bulk_reads_come_in_turn_and_two_at_a_time() {
         yield_now().await;
         bed.until_ended(5).await;
         let mut ends = bed.ends.take();
-        ends.iter_mut().for_each(|(_, ms)| *ms = *ms / READ_MS);
+        ends.iter_mut().for_each(|(_, ms)| *ms /= READ_MS);
         assert_eq!(ends, [("a1", 1), ("a2", 1), ("b1", 2), ("a3", 2), ("a4", 3)]);
         let counters = bed.engine.counters();
         assert_eq!((counters.bulk.get(), counters.bulk_overdue.get()), (5, 0));

@@ -273,14 +273,16 @@ impl FileEngine {
     ) -> io::Result<Rc<OpenFile>> {
         add(&self.0.counters.opens, 1);
         let _timed = Timed::start(&self.0.counters.open_wait_us);
-        let _turn = self.look_up_turn(root);
-        self.fault(FaultOp::Open, rel).await?;
-        let dir = self.fresh_dir(root).await?;
-        let found = self.look_up(&dir, rel, self.how(follow, noatime), false).await;
-        match found.inspect_err(|error| note_refusal(root.path(), rel, error))? {
-            FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
-            _ => Err(io::Error::other("file engine: not an open")),
-        }
+        let opening = async {
+            self.fault(FaultOp::Open, rel).await?;
+            let dir = self.fresh_dir(root).await?;
+            let found = self.look_up(&dir, rel, self.how(follow, noatime), false).await;
+            match found.inspect_err(|error| note_refusal(root.path(), rel, error))? {
+                FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
+                _ => Err(io::Error::other("file engine: not an open")),
+            }
+        };
+        self.urgently(root, opening).await
     }
 
     /// Stats `rel` beneath the root.
@@ -290,13 +292,15 @@ impl FileEngine {
     pub async fn stat(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<Meta> {
         add(&self.0.counters.stats, 1);
         let _timed = Timed::start(&self.0.counters.stat_wait_us);
-        let _turn = self.look_up_turn(root);
-        self.fault(FaultOp::Stat, rel).await?;
-        let dir = self.fresh_dir(root).await?;
-        match self.look_up(&dir, rel, self.how(follow, false), true).await? {
-            FileJobOutput::Stat(meta) => Ok(meta),
-            _ => Err(io::Error::other("file engine: not a stat")),
-        }
+        let looking = async {
+            self.fault(FaultOp::Stat, rel).await?;
+            let dir = self.fresh_dir(root).await?;
+            match self.look_up(&dir, rel, self.how(follow, false), true).await? {
+                FileJobOutput::Stat(meta) => Ok(meta),
+                _ => Err(io::Error::other("file engine: not a stat")),
+            }
+        };
+        self.urgently(root, looking).await
     }
 
     /// Reads into the buffer and returns it with the number of bytes; 0 at the end of the file. If
@@ -379,7 +383,6 @@ impl FileEngine {
     /// As for [`FileEngine::open`]; `ENOTDIR`, and `EACCES` for a directory that may be traversed
     /// but not listed.
     pub async fn read_dir(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<ReadDir> {
-        let _turn = self.look_up_turn(root);
         let dir = self.fresh_dir(root).await?;
         let opened = ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await;
         opened.inspect_err(|error| note_refusal(root.path(), rel, error))

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,6 +24,9 @@ use crate::threads::{keep, panics};
 
 /// Files beyond this size are sent in chunks with the engine's own read-ahead.
 const LARGE_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Longest time for which the steps of one operation keep a turn between them.
+const STEPS_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Wakes the driver when a read has waited long enough for urgent operations.
 #[derive(Default)]
@@ -63,13 +66,34 @@ impl TurnAlarm {
 impl FileEngine {
     /// A turn for a look-up beneath a root. The device of the path is not known yet; most are on
     /// the root's.
-    pub(crate) fn look_up_turn(&self, root: &Root) -> Option<DiskTurn> {
+    pub(super) fn look_up_turn(&self, root: &Root) -> Option<DiskTurn> {
         self.0.turns.urgent(root.dir().device())
     }
 
+    /// Keeps an urgent turn at a root's device for all steps of an operation: between two of them,
+    /// a bulk read would start. Not for long, because a path may lead to a file system that does
+    /// not respond.
+    pub(crate) async fn urgently<T>(&self, root: &Root, steps: impl Future<Output = T>) -> T {
+        let Some(turn) = self.look_up_turn(root) else { return steps.await };
+        let mut steps = pin!(steps);
+        tokio::select! {
+            biased;
+            done = &mut steps => return done,
+            () = tokio::time::sleep(STEPS_TIME_MAX) => drop(turn),
+        }
+        steps.await
+    }
+
+    /// Looks a path up in an urgent turn, unless it is to cross mounts.
     pub(super) async fn fly_look_up(&self, dir: &RootDir, lane: Lane, job: FileJob) -> Landed {
         let id = self.0.flight.insert(job, Departure { lane, delay: None });
-        self.urgent(id, dir.device()).await
+        match lane {
+            Lane::Stat => self.urgent(id, dir.device()).await,
+            _ => {
+                self.0.depart(id);
+                self.landing(id).await
+            }
+        }
     }
 
     /// Reads after the first one of a file beyond [`SMALL_FILE_BYTES`] are bulk reads.

@@ -157,7 +157,7 @@ impl DeviceQueue {
 }
 
 /// A place at a device, from the request until the kernel is done with the operation.
-pub(crate) struct DiskTurn {
+pub(super) struct DiskTurn {
     queue: Arc<DeviceQueue>,
     class: TurnClass,
     since: Stopwatch,

@@ -18,6 +18,10 @@ use crate::transport::Stream;
 /// leaves the page cache faster than the client reads it, loading it again does not help.
 pub(super) const WARM_ROUNDS_MAX: u32 = 2;
 
+/// Chunks read ahead of a client at a disk where reads take turns, in place of the kernel's
+/// read-ahead.
+const CHUNKS_AHEAD: u32 = 3;
+
 impl Sender {
     /// Loads the front chunk into the page cache or, if that does not help, into a buffer at the
     /// front of the queue.
@@ -79,9 +83,9 @@ impl Sender {
     }
 
     /// Starts to warm the chunks after the front one that are part of the range and not resident:
-    /// two at a disk where reads take turns, so that one waits there when another one ends.
+    /// several at a disk where reads take turns, so that others wait there when one ends.
     pub(super) fn warm_next(&self, disk: &mut Disk, range: &FileRange<File>) {
-        let chunks = if self.0.engine.takes_turns(&range.file) { 2 } else { 1 };
+        let chunks = if self.0.engine.takes_turns(&range.file) { CHUNKS_AHEAD } else { 1 };
         disk.warm_ahead.forget_before(range.offset);
         let mut step = self.window_rest(range.offset);
         for _ in 0..chunks {

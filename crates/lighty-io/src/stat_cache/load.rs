@@ -187,7 +187,8 @@ impl StatCache {
             let latest = changes();
             let mut load = CacheLoad { cache, key, pending: task_pending, result: None };
             panics::point("load");
-            let result = load.cache.look_again_and_load(&root, &load.key).await;
+            let steps = load.cache.look_again_and_load(&root, &load.key);
+            let result = load.cache.0.files.urgently(&root, steps).await;
             if changes() != latest {
                 // The entry may have been opened before one of the changes.
                 load.cache.distrust(&load.key.lookup());
@@ -205,8 +206,6 @@ impl StatCache {
 
     async fn look_again_and_load(&self, root: &Root, key: &CacheKey) -> io::Result<Rc<CacheEntry>> {
         let lookup = key.lookup();
-        // One turn for all steps: between two of them, a bulk read would start.
-        let _turn = self.0.files.look_up_turn(root);
         if let Some(entry) = self.old_entry(&lookup) {
             let found = self.0.files.stat(root, lookup.rel, lookup.follow).await;
             if let Look::Unchanged(entry) = self.keep_or_drop(root, &lookup, entry, found) {

@@ -473,9 +473,9 @@ fn max_bulk_reads() -> Directive {
          They wait while a path is looked up there or the beginning of a file or a file of at \
          most 64 KB is read, but for no longer than 50 ms, so that downloads do not delay small \
          files. `auto` means 2 on disks that seek, as the kernel says in `queue/rotational` for \
-         the devices that are mounted at the start, and no limit and no order elsewhere. A number \
-         holds for every device; 0 switches limit and order off. On an array of disks, set the \
-         number of disks that can read at the same time.",
+         the devices that are mounted at the start, virtio disks excepted, and no limit and no \
+         order elsewhere. A number holds for every device; 0 switches limit and order off. On an \
+         array of disks, set the number of disks that can read at the same time.",
     )
     .example("server.max-bulk-reads = 4")
 }

@@ -1,6 +1,6 @@
 //! Disks that seek: block devices with moving parts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::DiskReads;
@@ -53,10 +53,17 @@ fn mounted_devices(mounts: &str) -> Vec<u64> {
 fn is_seeking(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // The queue of a partition is that of its disk.
-    ["queue/rotational", "../queue/rotational"]
-        .iter()
-        .any(|name| std::fs::read(entry.join(name)).is_ok_and(|value| value.starts_with(b"1")))
+    // The queue and the driver of a partition are those of its disk.
+    [entry.join(".."), entry].iter().any(|disk| {
+        let value = std::fs::read(disk.join("queue/rotational"));
+        value.is_ok_and(|value| value.starts_with(b"1")) && !is_virtio(disk)
+    })
+}
+
+/// Virtio does not tell a guest whether a disk seeks, and the kernel takes each for one that does.
+fn is_virtio(disk: &Path) -> bool {
+    let driver = std::fs::read_link(disk.join("device/driver"));
+    driver.is_ok_and(|driver| driver.ends_with("virtio_blk"))
 }
 
 #[cfg(test)]

@@ -34,11 +34,12 @@ pub(super) struct DeviceOrder<W> {
 }
 
 /// Reads of one client under way in one place of a device without urgent operations: the disk goes
-/// on with the second one while the end of the first one reaches the event loop.
-pub(super) const READS_OF_PLACE: usize = 2;
+/// on with the next one while the end of the first one reaches the event loop. With two, four
+/// downloads had 0.87 of the rate without an order, and one download 0.88.
+pub(super) const READS_OF_PLACE: usize = 3;
 
 /// Time after the last urgent operation for which a place has one read at a time: a second one
-/// would double the wait of the next urgent operation.
+/// doubled the wait of urgent operations.
 pub(super) const URGENT_TRUST_US: u64 = 250_000;
 
 /// A place for the reads of one client at a time.

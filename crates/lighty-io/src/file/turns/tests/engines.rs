@@ -179,6 +179,29 @@ fn first_read_of_a_large_file_is_urgent() {
 }
 
 #[test]
+fn look_up_that_hangs_does_not_hold_bulk_reads_up_for_long() {
+    in_simulation(DiskReads::Limit(1), async |bed| {
+        let a = bed.open("a").await;
+        let hung = FaultRule::every(FaultOp::Open, Fault::Never);
+        let slow = FaultRule::every(FaultOp::Read, SLOW);
+        bed.engine.set_faults(Some(FaultPlan::new([hung, slow])));
+        let looking = Rc::clone(&bed);
+        let hanging = spawn_local(async move { looking.open("small").await });
+        yield_now().await;
+        bed.read("early", &a, 65_536);
+        bed.until_ended(1).await;
+        assert_eq!(bed.engine.counters().bulk_overdue.get(), 1);
+        sleep(Duration::from_millis(200)).await;
+        let ms = bed.started.elapsed().as_millis() as u64;
+        bed.read("late", &a, 65_536);
+        bed.until_ended(2).await;
+        assert!(bed.ends.take()[1].1 <= ms + READ_MS + 2);
+        assert_eq!(bed.engine.counters().bulk_overdue.get(), 1);
+        hanging.abort();
+    });
+}
+
+#[test]
 fn abandoned_reads_leave_the_queue_or_keep_their_turn_until_they_end() {
     in_simulation(DiskReads::Limit(1), async |bed| {
         let (a, b) = (bed.open("a").await, bed.open("b").await);

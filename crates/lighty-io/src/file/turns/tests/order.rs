@@ -79,37 +79,34 @@ fn turn_ends_without_a_read_that_waits() {
 }
 
 #[test]
-fn a_place_has_two_reads_of_its_client_unless_anything_was_urgent_lately() {
-    let mut order = Order::new(2);
-    let (a1, _) = queue(&mut order, 1, "a1");
-    let (b1, _) = queue(&mut order, 2, "b1");
-    let (a2, started) = queue(&mut order, 1, "a2");
-    assert_eq!(started, ["a2"]);
-    let (a3, started) = queue(&mut order, 1, "a3");
-    assert_eq!(started, [""; 0]);
+fn a_place_has_several_reads_of_its_client_unless_anything_was_urgent_lately() {
+    let mut order = Order::new(1);
+    let mut numbers = Vec::new();
+    for nth in 1..=READS_OF_PLACE + 2 {
+        let (number, started) = queue(&mut order, 1, "a");
+        assert_eq!(started.len(), usize::from(nth <= READS_OF_PLACE), "read {nth}");
+        numbers.push(number);
+    }
     order.begin_urgent();
-    let (b2, started) = queue(&mut order, 2, "b2");
-    assert_eq!(started, [""; 0]);
-    assert!(names(&order.end_bulk(2, b1, 1)).is_empty());
-    assert!(names(&order.end_bulk(1, a1, 2)).is_empty());
-    assert_eq!(names(&order.end_urgent(3)), ["b2"], "the other place has a read");
-    assert_eq!(names(&order.end_bulk(1, a2, 4)), ["a3"]);
+    for number in &numbers[..READS_OF_PLACE] {
+        assert!(names(&order.end_bulk(1, *number, 1)).is_empty());
+    }
+    assert_eq!(names(&order.end_urgent(3)), ["a"]);
     let quiet_us = 3 + URGENT_TRUST_US;
-    let late = order.begin_bulk(1, "a4", quiet_us - 1).1;
-    assert_eq!(names(&late), [""; 0]);
-    assert_eq!(names(&order.begin_bulk(2, "b3", quiet_us).1).len(), 2, "a4 and b3");
-    assert!(names(&order.end_bulk(1, a3, quiet_us)).is_empty());
-    assert!(names(&order.end_bulk(2, b2, quiet_us)).is_empty());
+    assert_eq!(names(&order.begin_bulk(1, "b", quiet_us - 1).1), [""; 0]);
+    assert_eq!(names(&order.begin_bulk(1, "c", quiet_us).1), ["a", "b"]);
 }
 
 #[test]
 fn client_alone_has_both_places_until_another_one_comes() {
     let mut order = Order::new(2);
-    let alone: Vec<_> = ["a1", "a2", "a3", "a4"].map(|read| queue(&mut order, 1, read)).into();
+    let reads = 2 * READS_OF_PLACE;
+    let alone: Vec<_> = (0..reads).map(|_| queue(&mut order, 1, "a")).collect();
     assert!(alone.iter().all(|(_, started)| started.len() == 1));
-    assert_eq!(queue(&mut order, 2, "b1").1, [""; 0]);
-    assert!(names(&order.end_bulk(1, alone[2].0, 1)).is_empty());
-    assert_eq!(names(&order.end_bulk(1, alone[3].0, 2)), ["b1"]);
+    assert_eq!(queue(&mut order, 2, "b").1, [""; 0]);
+    let second = &alone[READS_OF_PLACE..];
+    let ends = second.iter().map(|(number, _)| names(&order.end_bulk(1, *number, 1)));
+    assert_eq!(ends.collect::<Vec<_>>().concat(), ["b"]);
 }
 
 #[test]

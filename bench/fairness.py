@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Small cold files beside large downloads on a disk that seeks: what a scheduler of reads could gain.
+"""Small cold files beside large downloads on a disk that seeks: what a scheduler of reads gains.
 
 Four clients download files of 1 GB from diskbed while others ask for 50 cold files of 16 KB a
 second, each once, on a schedule: latency counts from the moment a request was due.  Each server
 serves the small files alone, the downloads alone, and both, cold and started anew for each.
+`lighty` puts reads of this disk in order, `lighty:auto+bulk0` does not.
 
 `direct:` is the control: threads that read the same files without a server, by the rules that a
 scheduler in front of the file engine could have.  Its words:

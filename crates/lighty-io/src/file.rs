@@ -5,8 +5,9 @@
 //! the same; [`FileEngine::report`] says which one runs and why.
 //!
 //! Reading order: `meta` and `open_file` (metadata of a file), `root` and `resolve` (from a path to
-//! a descriptor), `flight` (resources of an operation while it runs), `turns` (the order of reads at
-//! a disk), `departure` (from a turn to an engine), `threads` and `ring` (the two engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
+//! a descriptor), `flight` (resources of an operation while it runs), `turns` (the order of reads
+//! at a disk), `departure` (from a turn to an engine), `threads` and `ring` (the two engines),
+//! `resident` (is it in memory?), `read_dir`, `fault` (for tests).
 
 pub mod address_list;
 mod buf;

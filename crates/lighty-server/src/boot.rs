@@ -136,7 +136,6 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = network_urls(&options, &bound, &config);
     let was_root = privileges::is_root();
-    lighty_io::file::survey_disks();
     confine(&config, &options, &bound, takeover.as_mut())?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
@@ -566,6 +565,7 @@ fn confine(
     bound: &[Bound],
     takeover: Option<&mut Takeover>,
 ) -> Result<(), BootError> {
+    lighty_io::file::survey_disks();
     pam_helper::begin(config, takeover)?;
     let was_root = privileges::is_root();
     give_up_rights(&config.global().server)?;

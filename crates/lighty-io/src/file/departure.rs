@@ -114,7 +114,7 @@ impl FileEngine {
             Some(queue) => {
                 add(&self.0.counters.bulk, 1);
                 // Readers of one file share its turns, so that many connections gain nothing.
-                self.0.flight.hold(id, queue.bulk(meta.ino, id, &self.0.turns.mailbox));
+                self.0.flight.hold(id, queue.bulk(meta.ino, id.to_u64(), &self.0.turns.mailbox));
                 self.0.wake_driver();
             }
         }
@@ -224,11 +224,12 @@ impl FileEngineInner {
     fn take_turns(self: &Rc<Self>, cx: &mut Context<'_>) {
         let (granted, reminders) = self.turns.mailbox.take(cx.waker());
         for turn in granted {
+            let id = Id::from_u64(turn.id);
             // `None`: the read was abandoned, and its turn has ended.
-            if let Some(waited_us) = self.flight.turn_wait_us(turn.id) {
+            if let Some(waited_us) = self.flight.turn_wait_us(id) {
                 add(&self.counters.bulk_wait_us, waited_us);
                 add(&self.counters.bulk_overdue, u64::from(turn.is_overdue));
-                self.depart(turn.id);
+                self.depart(id);
             }
         }
         let due = {

@@ -23,7 +23,6 @@ use std::task::Waker;
 
 pub use devices::survey_disks;
 
-use super::flight::Id;
 use crate::clock::{Stopwatch, shared_mono_us};
 use crate::simulated;
 use order::{DeviceOrder, TurnChange, TurnNumber};
@@ -106,10 +105,10 @@ pub(super) struct DeviceQueue {
     order: Mutex<DeviceOrder<TurnWaiter>>,
 }
 
-/// A read that waits: its slot, and the mailbox of its engine.
+/// A read that waits: the number of its slot, and the mailbox of its engine.
 #[derive(Clone)]
 struct TurnWaiter {
-    id: Id,
+    id: u64,
     mailbox: Arc<TurnMailbox>,
 }
 
@@ -128,7 +127,7 @@ impl DeviceQueue {
     pub(super) fn bulk(
         self: Arc<Self>,
         client: u64,
-        id: Id,
+        id: u64,
         mailbox: &Arc<TurnMailbox>,
     ) -> DiskTurn {
         let waiter = TurnWaiter { id, mailbox: Arc::clone(mailbox) };
@@ -200,7 +199,8 @@ impl Drop for DiskTurn {
 
 /// A bulk read that may start.
 pub(super) struct GrantedTurn {
-    pub(super) id: Id,
+    /// Number of its slot.
+    pub(super) id: u64,
     pub(super) is_overdue: bool,
 }
 

@@ -78,9 +78,9 @@ def one_phase(args, diskbed, disk, name, make, phase, turn):
         else:
             load = Direct(disk.data, name.partition(":")[2])
         disk.control("reset")
-        before = disk.stats()
+        before = stats(disk)
         figures = load.run(rate, downloads, args.secs, turn)
-        spindles = diskbed.disk_summary(before, disk.stats())
+        spindles = diskbed.disk_summary(before, stats(disk))
     return {**figures, "busy_pct": mean(spindles, "util_pct"),
             "reads_s": args.speed * sum(s["r/s"] for s in spindles),
             "queue": sum(s["queue"] for s in spindles),
@@ -94,6 +94,14 @@ def made_cold(diskbed, disk):
             return disk.cold()
         time.sleep(0.1)
     return disk.cold()
+
+
+def stats(disk):
+    """simdisk may write its figures anew while they are read."""
+    for _ in range(20):
+        with contextlib.suppress(ValueError):
+            return disk.stats()
+    return disk.stats()
 
 
 def mean(spindles, key):

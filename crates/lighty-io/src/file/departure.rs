@@ -36,7 +36,7 @@ pub(super) struct TurnAlarm {
 }
 
 impl TurnAlarm {
-    /// Takes the reminders whose time has come, and waits for the next one.
+    /// Takes the due reminders, and waits for the next one.
     fn poll(&mut self, cx: &mut Context<'_>) -> Vec<TurnReminder> {
         let mut due = Vec::new();
         loop {
@@ -220,7 +220,7 @@ impl FileEngineInner {
         }
     }
 
-    /// Starts the reads whose turns have come.
+    /// Starts the reads that have been granted turns.
     fn take_turns(self: &Rc<Self>, cx: &mut Context<'_>) {
         let (granted, reminders) = self.turns.mailbox.take(cx.waker());
         for turn in granted {

@@ -12,9 +12,9 @@ const SEEKING_READS_MAX: usize = 2;
 /// Numbers of the devices with mounted file systems that seek.
 static SEEKING: OnceLock<Vec<u64>> = OnceLock::new();
 
-/// Finds the disks that seek among those with mounted file systems, once for the process. Call it
-/// while `/proc` and `/sys` are readable, before the first engine starts. A device that is mounted
-/// later counts as one that does not seek.
+/// Finds the mounted disks that seek, once for the process. Call it while `/proc` and `/sys` are
+/// readable, before the first engine starts. A device that is mounted later counts as one that does
+/// not seek.
 pub fn survey_disks() {
     SEEKING.get_or_init(|| {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -53,7 +53,7 @@ fn mounted_devices(mounts: &str) -> Vec<u64> {
 fn is_seeking(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // The queue and the driver of a partition are those of its disk.
+    // A partition has the queue and the driver of its disk.
     [entry.join(".."), entry].iter().any(|disk| {
         let value = std::fs::read(disk.join("queue/rotational"));
         value.is_ok_and(|value| value.starts_with(b"1")) && !is_virtio(disk)

@@ -29,7 +29,7 @@ pub(super) struct DeviceOrder<W> {
     next_number: TurnNumber,
     /// Time of the last start of a bulk read, or of the first one that waits since none did.
     served_us: u64,
-    /// The read whose owner is to call [`DeviceOrder::remind`].
+    /// The owner of this read is to call [`DeviceOrder::remind`].
     reminded: Option<TurnNumber>,
 }
 
@@ -222,8 +222,8 @@ impl<W: Clone> DeviceOrder<W> {
         self.served_us.saturating_add(PATIENCE_US)
     }
 
-    /// The next read, with a place for it: of a client whose turn goes on, else of the next client
-    /// in turn. A client has two places only if no other one wants one.
+    /// The next read, with a place for it: of a client with a turn that goes on, else of the next
+    /// client in turn. A client has two places only if no other one wants one.
     fn take_next(&mut self, now_us: u64) -> Option<(TurnNumber, W)> {
         let is_quiet = self.urgent == 0 && now_us >= self.urgent_until_us;
         let running_max = if is_quiet { READS_OF_PLACE } else { 1 };
@@ -255,7 +255,7 @@ impl<W: Clone> DeviceOrder<W> {
         Some(next)
     }
 
-    /// The waiting client whose turn goes on in this place.
+    /// The waiting client with a turn that goes on in this place.
     fn client_going_on(&self, place: usize, running_max: usize) -> Option<usize> {
         let BulkPlace { running, key, reads } = &self.places[place];
         let has_turn = running.len() < running_max && (1..READS_OF_TURN).contains(reads);

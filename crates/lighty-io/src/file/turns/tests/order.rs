@@ -179,7 +179,7 @@ enum Event {
     Urgent,
     UrgentEnds,
     Bulk(u64),
-    /// The bulk read at this place among those under way or waiting ends.
+    /// The bulk read at this place in the list of running and waiting ones ends.
     BulkEnds(prop::sample::Index),
     /// Time passes, and due reminders come.
     Pass(u64),

@@ -13,6 +13,7 @@ A server is named BASE or BASE:VARIANT.
                    `ring` or `pool` (the file engine: io_uring or threads), or
                    `inline` (no stat threads: paths are looked up in the event loop), or
                    `chunkN` (a read brings in N KB), or `readsN` (N reads at a time), or
+                   `bulkN` (N reads of large files at a time on a disk; 0: no scheduler), or
                    `deflate` (the filters are there and have nothing to do)
     lighty-profiled  the same from the binary of --profiled (scripts/profiled.sh makes one), measured
                    wherever lighty is
@@ -36,7 +37,8 @@ import rig
 
 PROFILED = "lighty-profiled"
 ENGINES = {"ring": "io-uring", "pool": "threads"}
-NUMBERS = {"chunk": "server.read-chunk", "reads": "server.max-read-threads"}
+NUMBERS = {"chunk": "server.read-chunk", "reads": "server.max-read-threads",
+           "bulk": "server.max-bulk-reads"}
 
 
 @dataclasses.dataclass
@@ -236,7 +238,7 @@ def lighty(path, values, variant, tuning):
             options.append(f'server.io-engine = "{ENGINES[word]}"')
         elif word == "inline":
             options.append("server.max-stat-threads = 0")
-        elif match := re.fullmatch(r"(chunk|reads)(\d+)", word):
+        elif match := re.fullmatch(r"(chunk|reads|bulk)(\d+)", word):
             options.append(f"{NUMBERS[match[1]]} = {match[2]}")
         elif word == "deflate":
             options.append('server.modules = ( "mod_chunked", "mod_deflate" )\n'

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lighty_http::etag::{ETag, ETagParts, FileIdentity};
 use lighty_http::mime::MimeAssign;
-use lighty_io::file::{Follow, Meta};
+use lighty_io::file::{DiskReads, Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
 use crate::exchange::throttle::Bucket;
@@ -244,6 +244,8 @@ pub struct ServerSettings {
     pub max_stat_threads: usize,
     /// `server.max-read-threads`: reads of files at the same time (threads, or ring depth).
     pub max_read_threads: usize,
+    /// `server.max-bulk-reads`: reads of large files at the same time on one disk.
+    pub max_bulk_reads: DiskReads,
     /// `server.read-chunk`: bytes per read of a file.
     pub read_chunk_bytes: usize,
     /// `server.use-noatime`: files are opened with O_NOATIME where that is permitted.
@@ -343,6 +345,7 @@ impl Default for ServerSettings {
             max_connections: 0,
             max_stat_threads: 64,
             max_read_threads: 64,
+            max_bulk_reads: DiskReads::Auto,
             read_chunk_bytes: 512 * 1024,
             use_noatime: false,
             protocol_http11: true,

@@ -123,6 +123,15 @@ pub fn steady_unix_s() -> u64 {
     (*PROCESS_STARTED_UNIX_US + elapsed_us) / 1_000_000
 }
 
+/// [`Clock::precise_us`] of all workers, for threads that have no clock.
+pub(crate) fn shared_mono_us() -> u64 {
+    let source = match simulated::started() {
+        Some(started) => TimeSource::Runtime(started),
+        None => TimeSource::Machine(*PROCESS_STARTED_US),
+    };
+    MONO_START_US + source.elapsed_us().unwrap_or(0)
+}
+
 thread_local! {
     static CURRENT: RefCell<Option<Clock>> = const { RefCell::new(None) };
 }

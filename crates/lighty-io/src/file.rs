@@ -5,13 +5,15 @@
 //! the same; [`FileEngine::report`] says which one runs and why.
 //!
 //! Reading order: `meta` and `open_file` (metadata of a file), `root` and `resolve` (from a path to
-//! a descriptor), `flight` (resources of an operation while it runs), `threads` and `ring` (the two
-//! engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
+//! a descriptor), `flight` (resources of an operation while it runs), `turns` (the order of reads
+//! at a disk), `departure` (from a turn to an engine), `threads` and `ring` (the two engines),
+//! `resident` (is it in memory?), `read_dir`, `fault` (for tests).
 
 pub mod address_list;
 mod buf;
 pub mod cache_file;
 mod counters;
+mod departure;
 mod fault;
 mod flight;
 pub mod followed;
@@ -29,20 +31,20 @@ pub mod small_file;
 pub mod store_dir;
 mod threads;
 pub mod tree;
+mod turns;
 
 #[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::rc::{Rc, Weak};
-use std::task::{Poll, Waker};
+use std::rc::Rc;
+use std::task::Waker;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use buf::OwnedBuf;
 pub use counters::FileCounters;
@@ -55,16 +57,17 @@ pub use resolve::Follow;
 pub use ring::RING_ROOM_MAX;
 pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
+pub use turns::{DiskReads, survey_disks};
 
 use crate::clock::Clock;
 use crate::sandbox::note_refusal;
 use crate::threads::pool::{Lane, PoolLimits, ThreadPool};
-use crate::threads::{keep, panics};
 use counters::{WaitTimer as Timed, add};
-use flight::{FileJob, FileJobOutput, Flight, Id, Landed, RingOpen};
+use flight::{FileJob, FileJobOutput, Flight, RingOpen};
 use resolve::How;
 use ring::Ring;
 use root::RootDir;
+use turns::EngineTurns;
 
 /// The configured engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +91,8 @@ pub struct EngineLimits {
     pub read_threads_max: usize,
     /// Size of the windows in which large files are read and tracked (`server.read-chunk`).
     pub read_chunk_bytes: usize,
+    /// Bulk reads at a disk (`server.max-bulk-reads`).
+    pub disk_reads: DiskReads,
     /// Avoid `openat2`, as on kernels before 5.6.
     pub plain_open: bool,
 }
@@ -98,6 +103,7 @@ impl Default for EngineLimits {
             stat_threads_max: 64,
             read_threads_max: 64,
             read_chunk_bytes: 512 * 1024,
+            disk_reads: DiskReads::default(),
             plain_open: false,
         }
     }
@@ -124,8 +130,10 @@ struct FileEngineInner {
     pool: ThreadPool,
     ring: Option<Ring>,
     flight: Rc<Flight>,
+    turns: EngineTurns,
     done: UnboundedSender<threads::JobReport>,
     driver: RefCell<Option<Waker>>,
+    alarm: RefCell<departure::TurnAlarm>,
     asking: resident::Asking,
     faults: RefCell<Option<FaultPlan>>,
     /// `RESOLVE_CACHED` works: openat2 exists and supports it (5.12).
@@ -169,13 +177,15 @@ impl FileEngine {
             pool,
             ring,
             flight: Rc::default(),
+            turns: EngineTurns::new(limits.disk_reads),
             done,
             driver: RefCell::new(None),
+            alarm: RefCell::default(),
             asking: resident::Asking::default(),
             faults: RefCell::new(None),
             cached_lookups: openat2 && resolve::has_cached_lookups(),
         });
-        spawn_driver(&inner, landed);
+        departure::spawn_driver(&inner, landed);
         Ok(FileEngine(inner))
     }
 
@@ -194,6 +204,7 @@ impl FileEngine {
         let counters = &self.0.counters;
         counters.in_flight.set(self.0.flight.count());
         counters.queued.set(self.0.ring.as_ref().map_or(0, |ring| ring.waiting() as u64));
+        counters.bulk_waiting.set(self.0.flight.bulk_waiting());
         counters
     }
 
@@ -263,13 +274,16 @@ impl FileEngine {
     ) -> io::Result<Rc<OpenFile>> {
         add(&self.0.counters.opens, 1);
         let _timed = Timed::start(&self.0.counters.open_wait_us);
-        self.fault(FaultOp::Open, rel).await?;
-        let dir = self.fresh_dir(root).await?;
-        let found = self.look_up(&dir, rel, self.how(follow, noatime), false).await;
-        match found.inspect_err(|error| note_refusal(root.path(), rel, error))? {
-            FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
-            _ => Err(io::Error::other("file engine: not an open")),
-        }
+        let opening = async {
+            self.fault(FaultOp::Open, rel).await?;
+            let dir = self.fresh_dir(root).await?;
+            let found = self.look_up(&dir, rel, self.how(follow, noatime), false).await;
+            match found.inspect_err(|error| note_refusal(root.path(), rel, error))? {
+                FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
+                _ => Err(io::Error::other("file engine: not an open")),
+            }
+        };
+        self.urgently(root, opening).await
     }
 
     /// Stats `rel` beneath the root.
@@ -279,12 +293,15 @@ impl FileEngine {
     pub async fn stat(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<Meta> {
         add(&self.0.counters.stats, 1);
         let _timed = Timed::start(&self.0.counters.stat_wait_us);
-        self.fault(FaultOp::Stat, rel).await?;
-        let dir = self.fresh_dir(root).await?;
-        match self.look_up(&dir, rel, self.how(follow, false), true).await? {
-            FileJobOutput::Stat(meta) => Ok(meta),
-            _ => Err(io::Error::other("file engine: not a stat")),
-        }
+        let looking = async {
+            self.fault(FaultOp::Stat, rel).await?;
+            let dir = self.fresh_dir(root).await?;
+            match self.look_up(&dir, rel, self.how(follow, false), true).await? {
+                FileJobOutput::Stat(meta) => Ok(meta),
+                _ => Err(io::Error::other("file engine: not a stat")),
+            }
+        };
+        self.urgently(root, looking).await
     }
 
     /// Reads into the buffer and returns it with the number of bytes; 0 at the end of the file. If
@@ -304,13 +321,13 @@ impl FileEngine {
             let done = if buf.is_empty() { Ok(0) } else { Err(not_readable()) };
             return (buf, done);
         }
-        let short = match self.read_fault(file).await {
-            Ok(short) => short,
+        let fault = match self.read_fault(file) {
+            Ok(fault) => fault,
             Err(error) => return (buf, Err(error)),
         };
-        let lane = read_lane(file);
-        let landed = self.fly(lane, FileJob::Read { file: file.clone(), offset, buf }).await;
-        let n = count(landed.result).map(|n| short.map_or(n, |most| n.min(most)));
+        let job = FileJob::Read { file: file.clone(), offset, buf };
+        let landed = self.fly_read(file, offset, job, fault.delay).await;
+        let n = count(landed.result).map(|n| fault.bytes_max.map_or(n, |most| n.min(most)));
         if let Ok(n) = n {
             add(&self.0.counters.bytes, n);
         }
@@ -331,12 +348,11 @@ impl FileEngine {
         if !file.is_readable() {
             return Err(not_readable());
         }
-        let length = match self.read_fault(file).await? {
-            Some(most) => length.min(most),
-            None => length,
-        };
+        let fault = self.read_fault(file)?;
+        let length = fault.bytes_max.map_or(length, |most| length.min(most));
+        self.take_over_read_ahead(file);
         let job = FileJob::Warm { file: file.clone(), offset, length, done: 0 };
-        let done = count(self.fly(read_lane(file), job).await.result)?;
+        let done = count(self.fly_read(file, offset, job, fault.delay).await.result)?;
         add(&self.0.counters.bytes, done);
         if file.fs().answers_from_cache() {
             file.note_cold(self.now_ms());
@@ -354,7 +370,12 @@ impl FileEngine {
     pub async fn get_xattr(&self, file: &Rc<OpenFile>, name: &str) -> io::Result<Option<Vec<u8>>> {
         let fd = file.share_fd();
         let name = name.to_owned();
-        self.0.pool.run_anyhow(stat_lane(file.fs()), move || get_xattr(&fd, &name)).await?
+        let turn = self.0.turns.urgent(file.meta().dev);
+        let job = move || {
+            let _turn = turn;
+            get_xattr(&fd, &name)
+        };
+        self.0.pool.run_anyhow(stat_lane(file.fs()), job).await?
     }
 
     /// Starts reading a directory; see [`ReadDir::next_batch`].
@@ -456,11 +477,15 @@ impl FileEngine {
         let now_ms = self.now_ms();
         if !self.root_is_current(root) {
             let path = root.path().to_owned();
-            let lane = stat_lane(root.fs());
+            let (lane, turn) = (stat_lane(root.fs()), self.look_up_turn(root));
+            let job = move || {
+                let _turn = turn;
+                RootDir::open(&path)
+            };
             let dir = if self.looks_up_in_the_loop() {
-                RootDir::open(&path)?
+                job()?
             } else {
-                self.0.pool.run_anyhow(lane, move || RootDir::open(&path)).await??
+                self.0.pool.run_anyhow(lane, job).await??
             };
             root.adopt(dir, now_ms);
         }
@@ -490,32 +515,14 @@ impl FileEngine {
         };
         if !how.plain && dir.fs != FsClass::Remote {
             let inside = How { no_xdev: true, ..how };
-            match self.fly(Lane::Stat, job(inside)).await.result {
+            match self.fly_look_up(dir, Lane::Stat, job(inside)).await.result {
                 Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {}
                 done => return done,
             }
         }
         // Without openat2, a mount is not recognisable before it is entered.
         let lane = if how.plain { stat_lane(dir.fs) } else { Lane::StatRemote };
-        self.fly(lane, job(how)).await.result
-    }
-
-    async fn fly(&self, lane: Lane, job: FileJob) -> Landed {
-        let inner = &self.0;
-        // The ring is for local file systems; anything else that may stall runs in the pool.
-        let local = match &job {
-            FileJob::Open { dir, .. } => lane == Lane::Stat && dir.fs.answers_from_cache(),
-            _ => lane == Lane::Read,
-        };
-        let id = inner.flight.insert(job);
-        match &inner.ring {
-            Some(ring) if local => {
-                ring.enqueue(lane, id, &inner.flight);
-                inner.wake_driver();
-            }
-            _ => inner.start_in_pool(lane, id),
-        }
-        flight::FlightWait::new(inner.flight.clone(), id, |id| inner.cancel(id)).await
+        self.fly_look_up(dir, lane, job(how)).await.result
     }
 
     fn span(&self, offset: u64, length: u64) -> open_file::Span {
@@ -540,75 +547,6 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
         }
         Err(error) if choice == EngineChoice::Auto => threads(error.to_string()),
         Err(error) => Err(io::Error::new(io::ErrorKind::Unsupported, error.to_string())),
-    }
-}
-
-/// Receives results from the pool for as long as the engine lives.
-fn spawn_driver(inner: &Rc<FileEngineInner>, landed: UnboundedReceiver<threads::JobReport>) {
-    let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
-    keep::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
-}
-
-fn drive(
-    engine: Weak<FileEngineInner>,
-    landed: Rc<RefCell<UnboundedReceiver<threads::JobReport>>>,
-) -> impl Future<Output = ()> {
-    poll_fn(move |cx| {
-        let Some(inner) = engine.upgrade() else { return Poll::Ready(()) };
-        let mut landed = landed.borrow_mut();
-        while let Poll::Ready(Some((id, result))) = landed.poll_recv(cx) {
-            inner.flight.complete(id, result);
-        }
-        panics::point("file engine");
-        if let Some(ring) = &inner.ring {
-            ring.poll(cx, &inner.flight);
-            while let Some((lane, id)) = ring.take_refused() {
-                inner.start_in_pool(lane, id);
-            }
-        }
-        *inner.driver.borrow_mut() = Some(cx.waker().clone());
-        Poll::Pending
-    })
-}
-
-impl FileEngineInner {
-    fn start_in_pool(&self, lane: Lane, id: Id) {
-        let started = self
-            .flight
-            .start(id, |job| threads::start(&self.pool, lane, id, job, self.done.clone()));
-        match started {
-            Some(Ok(ticket)) => self.flight.queued(id, ticket),
-            Some(Err(error)) => self.go_without_thread(lane, id, error),
-            None => {}
-        }
-    }
-
-    /// Handles a lane without threads when none can be created (RLIMIT_NPROC, pids.max) or too much
-    /// waits. Local jobs finish quickly; remote ones may never.
-    #[cold]
-    fn go_without_thread(&self, lane: Lane, id: Id, error: io::Error) {
-        let has_threads = self.pool.load(lane).threads > 0;
-        let is_local = matches!(lane, Lane::Stat | Lane::Read);
-        if has_threads || !is_local {
-            return self.flight.complete(id, Err(error));
-        }
-        if let Some(result) = self.flight.with_job(id, threads::run_here) {
-            self.flight.complete(id, result);
-        }
-    }
-
-    fn wake_driver(&self) {
-        if let Some(driver) = &*self.driver.borrow() {
-            driver.wake_by_ref();
-        }
-    }
-
-    /// Abandons an operation: the kernel may cancel it, a pool thread cannot.
-    fn cancel(&self, id: Id) {
-        if let Some(ring) = &self.ring {
-            ring.cancel(id);
-            self.wake_driver();
-        }
     }
 }
 

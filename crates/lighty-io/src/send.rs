@@ -303,7 +303,12 @@ impl Sender {
             match now.state {
                 SendState::Done => return Ok(sent),
                 SendState::Spent if sent >= budget => return Ok(sent),
-                SendState::Spent => tokio::task::yield_now().await,
+                SendState::Spent => {
+                    if let Some(disk) = &mut disk {
+                        self.keep_ahead(disk, queue);
+                    }
+                    tokio::task::yield_now().await;
+                }
                 SendState::WouldBlock => {
                     if let Some(disk) = &mut disk {
                         self.keep_ahead(disk, queue);

@@ -565,6 +565,7 @@ fn confine(
     bound: &[Bound],
     takeover: Option<&mut Takeover>,
 ) -> Result<(), BootError> {
+    lighty_io::file::survey_disks();
     pam_helper::begin(config, takeover)?;
     let was_root = privileges::is_root();
     give_up_rights(&config.global().server)?;

@@ -30,6 +30,18 @@ pub struct FileCounters {
     pub in_flight: Cell<u64>,
     /// Operations that wait for a place in the ring.
     pub queued: Cell<u64>,
+    /// Urgent operations at disks with an order: look-ups, first reads, reads of small files.
+    pub urgent: Cell<u64>,
+    /// Time that urgent operations took.
+    pub urgent_us: Cell<u64>,
+    /// Bulk reads at disks with an order.
+    pub bulk: Cell<u64>,
+    /// Time that bulk reads waited for their turns.
+    pub bulk_wait_us: Cell<u64>,
+    /// Bulk reads that began beside urgent operations because they had waited for too long.
+    pub bulk_overdue: Cell<u64>,
+    /// Bulk reads that wait for their turns.
+    pub bulk_waiting: Cell<u64>,
 }
 
 pub(super) fn add(counter: &Cell<u64>, n: u64) {

@@ -136,34 +136,46 @@ impl FaultPlan {
     }
 }
 
+/// Faults of one read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadFault {
+    /// Maximum number of bytes that it may return.
+    pub(super) bytes_max: Option<u64>,
+    /// Time that it takes longer, once the disk has begun; without a limit if it never ends.
+    pub(super) delay: Option<Duration>,
+}
+
 impl FileEngine {
     pub(super) async fn fault(&self, op: FaultOp, path: &[u8]) -> io::Result<()> {
         let Some(plan) = self.0.faults.borrow().clone() else { return Ok(()) };
         let bite = plan.bite(|rule| rule.op == op && path.ends_with(&rule.path_suffix));
-        suffer(bite).await.map(drop)
+        match read_fault(bite)?.delay {
+            Some(Duration::MAX) => pending().await,
+            Some(time) => tokio::time::sleep(time).await,
+            None => {}
+        }
+        Ok(())
     }
 
-    /// Maximum number of bytes that the read may return, if a rule limits it.
-    pub(super) async fn read_fault(&self, file: &OpenFile) -> io::Result<Option<u64>> {
-        let Some(plan) = self.0.faults.borrow().clone() else { return Ok(None) };
+    /// The fault that a rule has for a read.
+    pub(super) fn read_fault(&self, file: &OpenFile) -> io::Result<ReadFault> {
+        let Some(plan) = self.0.faults.borrow().clone() else { return Ok(ReadFault::default()) };
         let ino = file.meta().ino;
         let bite =
             plan.bite(|rule| rule.op == FaultOp::Read && rule.ino.is_none_or(|it| it == ino));
-        suffer(bite).await
+        read_fault(bite)
     }
 }
 
-async fn suffer(fault: Option<Fault>) -> io::Result<Option<u64>> {
-    match fault {
-        None => Ok(None),
-        Some(Fault::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
-        Some(Fault::Short(most)) => Ok(Some(most)),
-        Some(Fault::Delay(time)) => {
-            tokio::time::sleep(time).await;
-            Ok(None)
-        }
-        Some(Fault::Never) => pending().await,
-    }
+fn read_fault(fault: Option<Fault>) -> io::Result<ReadFault> {
+    let (bytes_max, delay) = match fault {
+        None => (None, None),
+        Some(Fault::Errno(errno)) => return Err(io::Error::from_raw_os_error(errno)),
+        Some(Fault::Short(most)) => (Some(most), None),
+        Some(Fault::Delay(time)) => (None, Some(time)),
+        Some(Fault::Never) => (None, Some(Duration::MAX)),
+    };
+    Ok(ReadFault { bytes_max, delay })
 }
 
 impl fmt::Debug for FaultPlanInner {

@@ -12,6 +12,7 @@ use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use io_uring::types::OpenHow;
 
@@ -20,7 +21,8 @@ use super::meta::Meta;
 use super::open_file::OpenFile;
 use super::resolve::{How, OpenedPath};
 use super::root::RootDir;
-use crate::threads::pool::Ticket;
+use super::turns::DiskTurn;
+use crate::threads::pool::{Lane, Ticket};
 
 /// The operation to perform.
 pub(super) enum FileJob {
@@ -74,11 +76,23 @@ enum FlightState {
     Done(io::Result<FileJobOutput>),
 }
 
+/// How an operation begins.
+#[derive(Clone, Copy)]
+pub(super) struct Departure {
+    pub(super) lane: Lane,
+    /// Time by which a fault delays it, after its turn has come; without a limit if it never
+    /// begins.
+    pub(super) delay: Option<Duration>,
+}
+
 struct FlightSlot {
     job: FileJob,
+    departure: Departure,
     state: FlightState,
     waker: Option<Waker>,
     abandoned: bool,
+    /// Held until the operation ends.
+    turn: Option<DiskTurn>,
 }
 
 /// The slots of one engine.
@@ -101,8 +115,9 @@ impl Flight {
         self.count.get()
     }
 
-    pub(super) fn insert(&self, job: FileJob) -> Id {
-        let slot = FlightSlot { job, state: FlightState::Waiting, waker: None, abandoned: false };
+    pub(super) fn insert(&self, job: FileJob, departure: Departure) -> Id {
+        let (state, waker) = (FlightState::Waiting, None);
+        let slot = FlightSlot { job, departure, state, waker, abandoned: false, turn: None };
         self.count.set(self.count.get() + 1);
         let mut slots = self.slots.borrow_mut();
         let at = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -113,6 +128,33 @@ impl Flight {
         debug_assert!(place.slot.is_none(), "slot {at} is in use");
         place.slot = Some(slot);
         Id { at, generation: place.generation }
+    }
+
+    /// Keeps a turn until the operation ends.
+    pub(super) fn hold(&self, id: Id, turn: DiskTurn) {
+        if let Some(slot) = slot_of(&mut self.slots.borrow_mut(), id) {
+            slot.turn = Some(turn);
+        }
+    }
+
+    /// The way in which an operation begins; `None` if it is no longer needed and was removed.
+    pub(super) fn departure(&self, id: Id) -> Option<Departure> {
+        slot_of(&mut self.slots.borrow_mut(), id).map(|slot| slot.departure)
+    }
+
+    /// Time since an operation requested its turn, in microseconds.
+    pub(super) fn turn_wait_us(&self, id: Id) -> Option<u64> {
+        slot_of(&mut self.slots.borrow_mut(), id)?.turn.as_ref().map(DiskTurn::age_us)
+    }
+
+    /// Bulk reads that have not begun.
+    pub(super) fn bulk_waiting(&self) -> u64 {
+        let slots = self.slots.borrow();
+        let waits = |slot: &&FlightSlot| {
+            let is_bulk = slot.turn.as_ref().is_some_and(DiskTurn::is_bulk);
+            is_bulk && matches!(slot.state, FlightState::Waiting)
+        };
+        slots.iter().filter_map(|place| place.slot.as_ref()).filter(waits).count() as u64
     }
 
     /// Marks an operation as started and passes its job to `with`. `None` if it is no longer needed
@@ -141,7 +183,7 @@ impl Flight {
 
     /// Stores a result in a slot and wakes its waiter.
     pub(super) fn complete(&self, id: Id, result: io::Result<FileJobOutput>) {
-        let waker = {
+        let (waker, turn) = {
             let mut slots = self.slots.borrow_mut();
             let Some(slot) = slot_of(&mut slots, id) else { return };
             if slot.abandoned {
@@ -151,16 +193,20 @@ impl Flight {
             }
             debug_assert!(!matches!(slot.state, FlightState::Done(_)), "{id:?} ends once");
             slot.state = FlightState::Done(result);
-            slot.waker.take()
+            (slot.waker.take(), slot.turn.take())
         };
+        drop(turn);
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Leaks operations still running: a buffer that the kernel may write to must stay valid.
+    /// Leaks operations still running: a buffer that the kernel may write to must stay valid. Their
+    /// turns end, because nothing learns of the ends of the operations.
     pub(super) fn leak_started(&self) {
-        for slot in self.slots.borrow_mut().drain(..).filter_map(|place| place.slot) {
+        let slots = self.slots.take();
+        for mut slot in slots.into_iter().filter_map(|place| place.slot) {
+            drop(slot.turn.take());
             if matches!(slot.state, FlightState::Started(_)) {
                 mem::forget(slot);
             }

@@ -30,6 +30,8 @@ pub struct OpenFile {
     fs: FsClass,
     whole: Cell<ResidencyHit>,
     cold_until_ms: Cell<u64>,
+    /// The kernel's read-ahead is off.
+    reads_singly: Cell<bool>,
     /// Closing it frees its storage, which takes time.
     closes_slowly: bool,
     windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
@@ -75,6 +77,7 @@ impl OpenFile {
             fs: opened.fs.unwrap_or(root_fs),
             whole: Cell::new(ResidencyHit::default()),
             cold_until_ms: Cell::new(0),
+            reads_singly: Cell::new(false),
             closes_slowly: false,
             windows: OnceCell::new(),
         }
@@ -94,6 +97,7 @@ impl OpenFile {
             fs,
             whole: Cell::new(ResidencyHit::default()),
             cold_until_ms: Cell::new(0),
+            reads_singly: Cell::new(false),
             closes_slowly: true,
             windows: OnceCell::new(),
         }
@@ -109,6 +113,14 @@ impl OpenFile {
     fn held(&self) -> &Arc<OwnedFd> {
         #[allow(clippy::expect_used, reason = "taken out only by drop")]
         self.fd.as_ref().expect("an open file has its descriptor")
+    }
+
+    /// Turns the kernel's read-ahead off, with one system call for each open file.
+    pub(super) fn turn_read_ahead_off(&self) {
+        if !self.reads_singly.replace(true) {
+            // If refused, the kernel reads ahead as before.
+            let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::Random);
+        }
     }
 
     /// The metadata at the time of opening.

@@ -40,6 +40,11 @@ impl RootDir {
         let fs = resolve::fs_class(fd.as_fd());
         Ok(RootDir { fd, meta, fs })
     }
+
+    /// Number of the device that it is on.
+    pub(super) fn device(&self) -> u64 {
+        self.meta.dev
+    }
 }
 
 impl AsFd for RootDir {

@@ -4,6 +4,7 @@ use std::fs;
 use std::future::Future;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::task::Poll;
 use std::time::Duration;
 
 use tempfile::TempDir;

@@ -18,6 +18,10 @@ use crate::transport::Stream;
 /// leaves the page cache faster than the client reads it, loading it again does not help.
 pub(super) const WARM_ROUNDS_MAX: u32 = 2;
 
+/// Chunks read ahead of a client at a disk where reads take turns, in place of the kernel's
+/// read-ahead.
+const CHUNKS_AHEAD: u32 = 3;
+
 impl Sender {
     /// Loads the front chunk into the page cache or, if that does not help, into a buffer at the
     /// front of the queue.
@@ -78,12 +82,23 @@ impl Sender {
         }
     }
 
-    /// Starts to warm the chunk after the front one, if it is part of the range and not resident.
+    /// Starts to warm the chunks after the front one that are part of the range and not resident:
+    /// several at a disk where reads take turns, so that others wait there when one ends.
     pub(super) fn warm_next(&self, disk: &mut Disk, range: &FileRange<File>) {
-        let step = self.window_rest(range.offset);
-        if step >= range.length {
-            return;
+        let chunks = if self.0.engine.takes_turns(&range.file) { CHUNKS_AHEAD } else { 1 };
+        disk.warm_ahead.forget_before(range.offset);
+        let mut step = self.window_rest(range.offset);
+        for _ in 0..chunks {
+            if step >= range.length {
+                return;
+            }
+            self.warm_ahead(disk, range, step);
+            step += self.0.read_chunk_bytes;
         }
+    }
+
+    /// Starts to warm the chunk `step` bytes after the beginning of the range.
+    fn warm_ahead(&self, disk: &mut Disk, range: &FileRange<File>, step: u64) {
         let next = range.offset + step;
         let want = self.0.read_chunk_bytes.min(range.length - step);
         if disk.warm_ahead.is_for(next)

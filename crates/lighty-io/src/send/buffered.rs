@@ -101,7 +101,10 @@ impl Sender {
         match self.0.backend.ways().fill {
             Fill::Threads => self.read_in_pool(&file, offset, buf).await,
             Fill::PosixAio => super::posix_aio::read(&file, offset, buf).await,
-            Fill::Engine => self.0.engine.read(&file, offset, buf).await,
+            Fill::Engine => {
+                self.0.engine.take_over_read_ahead(&file);
+                self.0.engine.read(&file, offset, buf).await
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The cold path: the state of a sender that waits for the disk, and the waiting.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -30,14 +31,14 @@ pub(super) struct Disk {
     pub(super) direct: DirectFile,
 }
 
-/// An operation started in advance, with the offset it is for.
-pub(super) struct Ahead<T>(Option<(u64, Waited<T>)>);
+/// Operations started in advance, with the offsets they are for, in order.
+pub(super) struct Ahead<T>(VecDeque<(u64, Waited<T>)>);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
 impl<T> Default for Ahead<T> {
     fn default() -> Self {
-        Ahead(None)
+        Ahead(VecDeque::new())
     }
 }
 
@@ -50,18 +51,32 @@ impl<T: 'static> Ahead<T> {
         if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
             future = Box::pin(std::future::ready(done));
         }
-        self.0 = Some((offset, future));
+        self.0.push_back((offset, future));
     }
 
-    /// Takes the operation started for this offset, if any. One for another offset is cancelled.
+    /// Takes the operation started for this offset, if any. Earlier ones are cancelled, and all if
+    /// none is for this offset.
     pub(super) fn take(&mut self, offset: u64) -> Option<Waited<T>> {
-        let (begun, future) = self.0.take()?;
-        (begun == offset).then_some(future)
+        self.forget_before(offset);
+        match self.0.pop_front() {
+            Some((begun, future)) if begun == offset => Some(future),
+            _ => {
+                self.0.clear();
+                None
+            }
+        }
+    }
+
+    /// Cancels operations for offsets before this one.
+    pub(super) fn forget_before(&mut self, offset: u64) {
+        while self.0.front().is_some_and(|(begun, _)| *begun < offset) {
+            self.0.pop_front();
+        }
     }
 
     /// True if an operation was started for this offset.
     pub(super) fn is_for(&self, offset: u64) -> bool {
-        self.0.as_ref().is_some_and(|(begun, _)| *begun == offset)
+        self.0.iter().any(|(begun, _)| *begun == offset)
     }
 }
 

@@ -187,7 +187,8 @@ impl StatCache {
             let latest = changes();
             let mut load = CacheLoad { cache, key, pending: task_pending, result: None };
             panics::point("load");
-            let result = load.cache.look_again_and_load(&root, &load.key).await;
+            let steps = load.cache.look_again_and_load(&root, &load.key);
+            let result = load.cache.0.files.urgently(&root, steps).await;
             if changes() != latest {
                 // The entry may have been opened before one of the changes.
                 load.cache.distrust(&load.key.lookup());

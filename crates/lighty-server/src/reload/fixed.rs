@@ -32,6 +32,7 @@ const OF_WORKERS: &[SettingRow] = &[
     ("server.io-engine", |s| s.io_engine.to_string()),
     ("server.max-stat-threads", |s| s.max_stat_threads.to_string()),
     ("server.max-read-threads", |s| s.max_read_threads.to_string()),
+    ("server.max-bulk-reads", |s| s.max_bulk_reads.to_string()),
     ("server.read-chunk", |s| s.read_chunk_bytes.to_string()),
     ("server.stat-cache-engine", |s| s.stat_cache_engine.to_string()),
     ("server.stat-cache-file-size", |s| s.stat_cache_small_file_bytes.to_string()),

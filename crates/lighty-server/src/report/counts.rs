@@ -78,7 +78,8 @@ fn engine(worker: &Worker) -> String {
     let c = engine.counters();
     format!(
         "file engine {}: {} opens, {} stats, {} of them answered from memory, {} async reads, {} \
-         sync reads, {} bytes, open wait {} ms, stat wait {} ms, read wait {} ms, {} under way",
+         sync reads, {} bytes, open wait {} ms, stat wait {} ms, read wait {} ms, {} under way, {} \
+         urgent at disks, {} bulk reads, bulk wait {} ms, {} overdue",
         engine.report().name,
         c.opens.get(),
         c.stats.get(),
@@ -90,6 +91,10 @@ fn engine(worker: &Worker) -> String {
         ms(&c.stat_wait_us),
         ms(&c.read_wait_us),
         c.in_flight.get(),
+        c.urgent.get(),
+        c.bulk.get(),
+        ms(&c.bulk_wait_us),
+        c.bulk_overdue.get(),
     )
 }
 

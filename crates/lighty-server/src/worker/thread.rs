@@ -360,6 +360,7 @@ fn machine(setup: &Setup, plan: &Plan, global: &Settings) -> Result<Machine, Boo
         stat_threads_max: server.max_stat_threads,
         read_threads_max: server.max_read_threads,
         read_chunk_bytes: server.read_chunk_bytes,
+        disk_reads: server.max_bulk_reads,
         ..EngineLimits::default()
     };
     let engine = FileEngine::start_with_clock(choice, limits, clock.clone())

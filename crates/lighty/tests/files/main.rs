@@ -5,6 +5,7 @@ mod auth;
 mod conditions;
 mod cors;
 mod deflate;
+mod disk_turns;
 mod encodings;
 mod error_output;
 mod extforward;

@@ -104,6 +104,27 @@ fn the_first_name_of_the_read_threads_is_known() {
 }
 
 #[test]
+fn bulk_reads_are_a_number_or_auto() {
+    for value in ["\"auto\"", "0", "2", "64"] {
+        let setup = lighty!().config(&format!("server.max-bulk-reads = {value}"));
+        assert_eq!(setup.run(&["check", "--strict", "-f", "@CONF@"]).0, 0, "{value}");
+        let (_, out, _) = setup.run(&["-p", "-f", "@CONF@"]);
+        assert!(out.contains(&format!("server.max-bulk-reads = {value}")), "{out}");
+    }
+    for (value, message) in [
+        ("65", "server.max-bulk-reads must be from 0 to 64"),
+        ("-1", "server.max-bulk-reads must be"),
+        ("\"never\"", "server.max-bulk-reads must be \"auto\" or a number from 0 to 64"),
+        ("( 2 )", "server.max-bulk-reads must be \"auto\" or a number from 0 to 64"),
+    ] {
+        let setup = lighty!().config(&format!("server.max-bulk-reads = {value}"));
+        let (code, _, err) = setup.run(&["check", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{value}: {err}");
+        assert!(err.contains(message), "{value}: {err}");
+    }
+}
+
+#[test]
 fn tls_that_is_off_is_nothing_to_warn_of() {
     let setup = lighty!().config(
         "ssl.engine = \"disable\"\nssl.read-ahead = \"enable\"\n\

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_string};
+use lighty_config::{CompileCtx, Kind, NeedKind, Reject, Scope, Value, parse_int, parse_string};
+use lighty_io::file::DiskReads;
 use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
 
@@ -411,6 +412,7 @@ fn engine_limits() -> Vec<Directive> {
         .doc("Reads of files that may wait for the disk at the same time (threads, or ring depth).")
         .alias("server.max-write-threads")
         .example("server.max-read-threads = 16"),
+        max_bulk_reads(),
         Directive::int("server.read-chunk", 4..=65536, |s, v| {
             s.server.read_chunk_bytes = v as usize * 1024;
         })
@@ -454,6 +456,41 @@ fn engine_limits() -> Vec<Directive> {
             .doc("Directories for request bodies that have to be kept on disk for a while.")
             .example("server.upload-dirs = ( \"/var/cache/lighty/uploads\" )"),
     ]
+}
+
+fn max_bulk_reads() -> Directive {
+    Directive::parsed(
+        "server.max-bulk-reads",
+        Kind::String,
+        |value, _| bulk_reads(value),
+        |s: &mut Settings, reads| s.server.max_bulk_reads = *reads,
+    )
+    .scope(Scope::Server)
+    .default("auto")
+    .since("lighty 0.1")
+    .doc(
+        "Reads of large files at the same time on one disk: `auto`, or a number from 0 to 64. \
+         They wait while a path is looked up there or the beginning of a file or a file of at \
+         most 64 KB is read, but for no longer than 50 ms, so that downloads do not delay small \
+         files. `auto` means 2 on disks that seek, as the kernel says in `queue/rotational` for \
+         the devices that are mounted at the start, virtio disks excepted, and no limit and no \
+         order elsewhere. A number holds for every device; 0 switches limit and order off. On an \
+         array of disks, set the number of disks that can read at the same time.",
+    )
+    .example("server.max-bulk-reads = 4")
+}
+
+/// Maximum value of `server.max-bulk-reads`.
+const BULK_READS_MAX: i64 = 64;
+
+fn bulk_reads(value: &Value) -> Result<DiskReads, Reject> {
+    if value.as_int().is_some() {
+        return Ok(DiskReads::Limit(parse_int(value, &(0..=BULK_READS_MAX))? as usize));
+    }
+    match value.as_str() {
+        Some("auto") => Ok(DiskReads::Auto),
+        _ => Err(Reject::new(format!("must be \"auto\" or a number from 0 to {BULK_READS_MAX}"))),
+    }
 }
 
 fn stat_cache() -> Vec<Directive> {

@@ -64,6 +64,8 @@ pub(crate) struct Sim {
     pub(crate) favorite: Option<&'static str>,
     /// `server.network-backend`.
     pub(crate) network_backend: &'static str,
+    /// `server.max-bulk-reads`: of every device, and so of the file system in memory.
+    pub(crate) bulk_reads: u64,
     /// Directory of the files.
     pub(crate) root: PathBuf,
     /// The planted bug.
@@ -103,6 +105,7 @@ impl Sim {
             is_crowded,
             favorite,
             network_backend,
+            bulk_reads: seed % 3,
             bug,
             ..Self::empty(rng, root)
         })
@@ -118,6 +121,7 @@ impl Sim {
             root: root.to_owned(),
             bug: None,
             network_backend: "auto",
+            bulk_reads: 0,
             is_calm: true,
             is_crowded: false,
             favorite: None,

@@ -281,7 +281,7 @@ $SERVER["socket"] == "10.0.0.1:465" {{
 
 /// Returns the configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(sim: &Sim, variant: u64) -> Arc<Config<Settings>> {
-    let (root, backend) = (sim.root.display(), sim.network_backend);
+    let (root, backend, bulk_reads) = (sim.root.display(), sim.network_backend, sim.bulk_reads);
     let limit_s = if sim.bug == Some(Bug::MissingTimeout) { 0 } else { 6 };
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
@@ -300,6 +300,7 @@ deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
 server.network-backend = "{backend}"
+server.max-bulk-reads = {bulk_reads}
 server.errorlog-level = "debug"
 server.upload-dirs = ( "{root}/spool" )
 server.max-keep-alive-idle = {IDLE_S}

@@ -2,10 +2,11 @@
 //!
 //! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `http2.rs`,
 //! `peers.rs`, `pages.rs`, `language.rs`, `rules.rs`, `scripts.rs`, `tls.rs`, `credentials.rs`,
-//! `documents.rs`, `caches.rs`, `directories.rs`, `key_sets.rs` and `control_request.rs`, which the ordinary tests
-//! include too: they replay `corpus/` through the same functions on a stable compiler. To add a
-//! target, write a function there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a
-//! line in the replaying test (`tests/fuzz_corpus.rs` of the crate that is tested).
+//! `documents.rs`, `caches.rs`, `directories.rs`, `key_sets.rs` and `control_request.rs`, which
+//! the ordinary tests include too: they replay `corpus/` through the same functions on a stable
+//! compiler. To add a target, write a function there, a file of three lines in `fuzz_targets/`, a
+//! `[[bin]]`, and a line in the replaying test (`tests/fuzz_corpus.rs` of the crate that is
+//! tested).
 
 pub mod caches;
 pub mod codecs;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `server` (addresses) · `options` · `filter` (names of users in filters) ·
 //! `accounts` (logins and groups) · this file (searches and binds over all servers of a directory)
-//! · `connection` (one connection to one server) · `channel` (its bytes) · `messages` (their limits)
-//! · `results` · `idle` (connections that are kept) · `thread`.
+//! · `connection` (one connection to one server) · `channel` (its bytes) · `messages` (limits) ·
+//! `results` · `idle` (connections that are kept) · `thread`.
 //!
 //! All network traffic happens on one thread with a runtime of its own. Callers may wait on any
 //! runtime; dropping a call closes its connection.

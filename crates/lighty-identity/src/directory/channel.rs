@@ -105,6 +105,7 @@ pub(super) async fn relay(server: Box<dyn Channel>, library: UnixStream, fault: 
         requests.reserve(PIECE_BYTES);
         responses.unchecked.reserve(PIECE_BYTES);
         let passed = tokio::select! {
+            biased;
             count = from_library.read_buf(&mut requests) => match count {
                 Ok(1..) => {
                     responses.passed = MessageSize::default();

@@ -55,7 +55,7 @@ pub enum MessageFault {
 }
 
 /// The tag and length of an element.
-struct Element {
+struct BerElement {
     tag: u8,
     /// Length of the tag and the length, in bytes.
     head: usize,
@@ -63,7 +63,7 @@ struct Element {
     length: usize,
 }
 
-impl Element {
+impl BerElement {
     /// Reads the beginning of an element; `None` if it is not complete.
     fn read(bytes: &[u8]) -> Result<Option<Self>, MessageFault> {
         let [tag, first, rest @ ..] = bytes else { return Ok(None) };
@@ -101,7 +101,7 @@ pub fn message_size(bytes: &[u8]) -> Result<Option<MessageSize>, MessageFault> {
     if bytes.first().is_some_and(|first| *first != tag::SEQUENCE) {
         return Err(MessageFault::Form);
     }
-    let Some(outer) = Element::read(bytes)? else { return Ok(None) };
+    let Some(outer) = BerElement::read(bytes)? else { return Ok(None) };
     if outer.length > MESSAGE_BYTES_MAX - outer.head {
         return Err(MessageFault::Long);
     }
@@ -123,7 +123,7 @@ fn count_elements(content: &[u8]) -> Result<usize, MessageFault> {
             depth -= 1;
             continue;
         }
-        let element = Element::read(&content[at..end])?.ok_or(MessageFault::Form)?;
+        let element = BerElement::read(&content[at..end])?.ok_or(MessageFault::Form)?;
         at += element.head;
         count += 1;
         if count > RESPONSES_ELEMENTS_MAX {
@@ -161,7 +161,7 @@ pub(super) fn extended_result(message: &[u8]) -> Result<(u32, String), MessageFa
 
 /// Takes an element with this tag off the front, and returns its content.
 fn content_of<'a>(bytes: &mut &'a [u8], tag: u8) -> Result<&'a [u8], MessageFault> {
-    let element = Element::read(bytes)?.filter(|element| element.tag == tag);
+    let element = BerElement::read(bytes)?.filter(|element| element.tag == tag);
     let element = element.ok_or(MessageFault::Form)?;
     let rest = &bytes[element.head..];
     let (content, rest) = rest.split_at_checked(element.length).ok_or(MessageFault::Form)?;

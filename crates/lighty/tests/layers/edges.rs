@@ -436,6 +436,8 @@ const WRITERS: &[(&str, &[&str])] = &[
     // The worker holds the sender for its connections.
     ("crates/lighty-server/src/worker.rs", &["send::Sender"]),
     ("crates/lighty-server/src/worker/thread.rs", &["send::Sender"]),
+    // Owner of a directory's connection, and of the socket pair to the library.
+    ("crates/lighty-identity/src/directory/channel.rs", &["AsyncWriteExt"]),
     // `Sink::try_send`, which calls that of the protocol.
     ("crates/lighty-server/src/conn/driver.rs", &["try_send"]),
     ("crates/lighty-server/src/conn/sink.rs", &["try_send"]),

@@ -447,6 +447,12 @@ async fn attend(
             Joined::Failed(status) => return fail(ex, own, &query, stale.as_ref(), status),
             Joined::Passenger(passenger) => (passenger, None),
             Joined::Begins(pilot, passenger) => {
+                // The flight that this request would have joined may have ended since the look-up.
+                found = landed_meanwhile(ex, &query, stale.as_ref());
+                if found.is_some() {
+                    pilot.retry();
+                    continue;
+                }
                 let handover = Handover::default();
                 waiting = begin(ex, own, &query, pilot, stale.clone(), Some(handover.clone()));
                 (passenger, Some(handover))
@@ -462,6 +468,16 @@ async fn attend(
     }
     conclude(ex, own, &query.store, CacheWord::Pass, None);
     Step::Next
+}
+
+/// The response that was stored since a request has looked it up.
+fn landed_meanwhile(
+    ex: &Exchange,
+    query: &StoreQuery,
+    before: Option<&Arc<Object>>,
+) -> Option<Arc<Object>> {
+    let now = query.store.peek(&query.key, &ex.request.fields)?;
+    before.is_none_or(|before| !Arc::ptr_eq(before, &now)).then_some(now)
 }
 
 /// Answers a request whose fetch would fail, as it has just done: with the stored response if that

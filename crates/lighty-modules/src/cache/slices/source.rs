@@ -7,7 +7,7 @@ use lighty_cache::flight::{Boarding, FlightHead, Passenger};
 use lighty_cache::key::Key;
 use lighty_cache::object::{Object, StoredHead};
 use lighty_cache::rules::{self, Reuse};
-use lighty_cache::store::{Joined, Pilot, ResponseStore, SliceVersion};
+use lighty_cache::store::{Joined, Pilot, ResponseStore, SliceMark, SliceVersion};
 use lighty_core::pipeline::branch::branch;
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Fault};
@@ -21,8 +21,8 @@ use super::super::settings::CacheSettings;
 use super::super::slice_range::SliceRange;
 use super::super::waiting::is_shared;
 use super::super::{
-    HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, ordered_settings, ordered_tags,
-    reuse,
+    HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, landed_meanwhile,
+    ordered_settings, ordered_tags, reuse,
 };
 use super::fetch::drop_versions;
 
@@ -136,6 +136,12 @@ impl SliceSource {
         }
     }
 
+    /// True if the backend sends the whole in place of a range.
+    fn sends_wholes(&self, now_ms: u64) -> bool {
+        let (mark, has_credentials) = (SliceMark::IgnoresRanges, self.has_credentials);
+        self.store.has_slice_mark(&self.key, mark, has_credentials, now_ms)
+    }
+
     fn query(&self, index: u64, may_leave: bool) -> StoreQuery {
         StoreQuery {
             store: Arc::clone(&self.store),
@@ -200,6 +206,15 @@ impl SliceSource {
                 }
                 Joined::Passenger(passenger) => (passenger, None),
                 Joined::Begins(pilot, passenger) => {
+                    // The flight that this request would have joined may have ended meanwhile.
+                    if landed_meanwhile(&self.template, &query, stale.as_ref()).is_some() {
+                        pilot.retry();
+                        continue;
+                    }
+                    if expected.is_none() && self.sends_wholes(now_ms) {
+                        pilot.retry();
+                        return Err(SliceFault::Again);
+                    }
                     let handover = Handover::default();
                     self.begin(pilot, index, version, stale.clone(), Some(handover.clone()));
                     (passenger, Some(handover))

@@ -45,7 +45,7 @@ use lighty_http::{Known, Method, Status};
 
 use answer::{OpenContent, StoredBody, answer};
 use fill::Fill;
-use handover::{Handover, WaitingClient, relay_interim};
+use handover::{Handover, HandoverEnd, WaitingClient, relay_interim};
 use outcome::{CacheWord, conclude};
 pub use purging::PurgeWord;
 use settings::CacheSettings;
@@ -454,7 +454,7 @@ async fn attend(
                     continue;
                 }
                 let handover = Handover::default();
-                waiting = begin(ex, own, &query, pilot, stale.clone(), Some(handover.clone()));
+                waiting = begin(ex, own, &query, pilot, stale.clone(), Some(handover.end()));
                 (passenger, Some(handover))
             }
         };
@@ -509,7 +509,7 @@ fn begin(
     query: &StoreQuery,
     pilot: Pilot,
     stale: Option<Arc<Object>>,
-    handover: Option<Handover>,
+    handover: Option<HandoverEnd>,
 ) -> Option<Rc<WaitingClient>> {
     let mut part = fetch_part(ex, own);
     let waiting = handover.as_ref().and_then(|_| relay_interim(ex, &mut part));

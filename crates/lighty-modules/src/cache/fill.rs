@@ -20,7 +20,7 @@ use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
 use lighty_http::{Fields, Known, Status, date};
 
-use super::handover::{Handover, Unshared};
+use super::handover::{HandoverEnd, Unshared};
 use super::purging;
 use super::settings::{CacheSettings, Finish};
 use super::slice_range::SliceRange;
@@ -46,7 +46,7 @@ pub(super) struct Fill {
     /// The request has a cookie, or credentials.
     pub(super) has_credentials: bool,
     /// `None` if no client waits for it.
-    pub(super) handover: Option<Handover>,
+    pub(super) handover: Option<HandoverEnd>,
     /// The backend has failed once while others waited.
     pub(super) has_retried: bool,
     /// The slice that is fetched; `None` for the whole.

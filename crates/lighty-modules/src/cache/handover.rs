@@ -15,7 +15,20 @@ use lighty_http::{Fields, Status};
 
 /// The results for the client that began a fetch.
 #[derive(Clone, Default)]
-pub(super) struct Handover(Rc<RefCell<Handed>>);
+pub(super) struct Handover {
+    handed: Rc<RefCell<Handed>>,
+    seat: Rc<HandedSeat>,
+}
+
+/// The fetch's end of a [`Handover`].
+pub(super) struct HandoverEnd {
+    handed: Rc<RefCell<Handed>>,
+    /// A request that has left keeps no place in a flight: nobody would read its body.
+    seat: Weak<HandedSeat>,
+}
+
+/// A place in the flight of the whole.
+type HandedSeat = RefCell<Option<Passenger>>;
 
 #[derive(Default)]
 struct Handed {
@@ -23,7 +36,6 @@ struct Handed {
     unstored: Fields,
     is_validated: bool,
     timings: Option<(Stages, Option<UpstreamTrace>)>,
-    whole: Option<Passenger>,
 }
 
 /// A response that is for its first request alone, and the reason.
@@ -32,51 +44,62 @@ pub(super) struct Unshared {
     pub(super) reason: Option<Unstorable>,
 }
 
-impl Handover {
+impl HandoverEnd {
     /// Hands a whole response over.
     pub(super) fn give(&self, unshared: Unshared) {
-        self.0.borrow_mut().unshared = Some(unshared);
+        self.handed.borrow_mut().unshared = Some(unshared);
     }
 
     /// Hands over the fields that only this client gets, of a response that others share.
     pub(super) fn give_fields(&self, unstored: Fields) {
-        self.0.borrow_mut().unstored = unstored;
+        self.handed.borrow_mut().unstored = unstored;
     }
 
     /// The backend has confirmed the stored response.
     pub(super) fn set_validated(&self) {
-        self.0.borrow_mut().is_validated = true;
-    }
-
-    /// True if the backend has confirmed the stored response.
-    pub(super) fn is_validated(&self) -> bool {
-        self.0.borrow().is_validated
+        self.handed.borrow_mut().is_validated = true;
     }
 
     /// Hands over the timings of the fetch up to its head.
     pub(super) fn give_timings(&self, part: &Exchange) {
         let trace = part.ext::<UpstreamTrace>().cloned();
-        self.0.borrow_mut().timings = Some((part.stages, trace));
+        self.handed.borrow_mut().timings = Some((part.stages, trace));
     }
 
-    /// The backend has sent the whole in place of a slice: hands over a place in its flight.
-    pub(super) fn give_whole(&self, passenger: Passenger) {
-        self.0.borrow_mut().whole = Some(passenger);
+    /// The backend has sent the whole in place of a slice: hands over a place in its flight. If the
+    /// request has left, the place is returned.
+    pub(super) fn give_whole(&self, passenger: Passenger) -> Option<Passenger> {
+        match self.seat.upgrade() {
+            Some(seat) => seat.replace(Some(passenger)),
+            None => Some(passenger),
+        }
+    }
+}
+
+impl Handover {
+    /// The end for the fetch.
+    pub(super) fn end(&self) -> HandoverEnd {
+        HandoverEnd { handed: Rc::clone(&self.handed), seat: Rc::downgrade(&self.seat) }
+    }
+
+    /// True if the backend has confirmed the stored response.
+    pub(super) fn is_validated(&self) -> bool {
+        self.handed.borrow().is_validated
     }
 
     /// The place in the flight of the whole, if the backend has sent that in place of a slice.
     pub(super) fn take_whole(&self) -> Option<Passenger> {
-        self.0.borrow_mut().whole.take()
+        self.seat.take()
     }
 
     /// The response, if it is for this client alone.
     pub(super) fn take(&self) -> Option<Unshared> {
-        self.0.borrow_mut().unshared.take()
+        self.handed.borrow_mut().unshared.take()
     }
 
     /// Adds the fields that only this client gets.
     pub(super) fn add_fields(&self, ex: &mut Exchange) {
-        let unstored = std::mem::take(&mut self.0.borrow_mut().unstored);
+        let unstored = std::mem::take(&mut self.handed.borrow_mut().unstored);
         if !unstored.is_empty() {
             ex.response.yield_to(&unstored);
             ex.response.fields.append(&unstored);
@@ -85,7 +108,7 @@ impl Handover {
 
     /// Adds the timings of the fetch, which this request has waited for.
     pub(super) fn add_timings(&self, ex: &mut Exchange) {
-        let Some((stages, trace)) = self.0.borrow_mut().timings.take() else { return };
+        let Some((stages, trace)) = self.handed.borrow_mut().timings.take() else { return };
         ex.stages = stages;
         if let Some(trace) = trace {
             *ex.ext_mut::<UpstreamTrace>() = trace;

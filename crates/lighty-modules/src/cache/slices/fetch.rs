@@ -134,12 +134,18 @@ impl Fill {
         match store.join(&slice.key, &fetched.fields, self.has_credentials, now_ms) {
             Joined::Begins(mut pilot, passenger) => {
                 pilot.succeed(&self.pilot);
-                // Before the request that began the flight learns of it.
-                if let Some(handover) = &self.handover {
-                    handover.give_whole(passenger);
-                }
+                // Before the request that began the flight learns of it. If that has left, the
+                // flight is kept until the others have had time to board it.
+                let kept = match &self.handover {
+                    Some(handover) => handover.give_whole(passenger),
+                    None => Some(passenger),
+                };
                 std::mem::replace(&mut self.pilot, pilot).retry();
                 self.slice = None;
+                if kept.is_some() {
+                    tokio::task::yield_now().await;
+                }
+                drop(kept);
                 self.conclude(fetched).await;
             }
             Joined::Passenger(_) | Joined::Full | Joined::Failed(_) => self.pilot.retry(),

@@ -15,7 +15,7 @@ use lighty_http::Status;
 use lighty_io::clock::alarms::Alarm;
 
 use super::super::fill::Fill;
-use super::super::handover::{Handover, Unshared};
+use super::super::handover::{Handover, HandoverEnd, Unshared};
 use super::super::outcome::CacheWord;
 use super::super::settings::CacheSettings;
 use super::super::slice_range::SliceRange;
@@ -216,7 +216,7 @@ impl SliceSource {
                         return Err(SliceFault::Again);
                     }
                     let handover = Handover::default();
-                    self.begin(pilot, index, version, stale.clone(), Some(handover.clone()));
+                    self.begin(pilot, index, version, stale.clone(), Some(handover.end()));
                     (passenger, Some(handover))
                 }
             };
@@ -265,7 +265,7 @@ impl SliceSource {
         index: u64,
         expected: Option<SliceVersion>,
         stale: Option<Arc<Object>>,
-        handover: Option<Handover>,
+        handover: Option<HandoverEnd>,
     ) {
         let mut part = branch(&self.template);
         part.ext_mut::<HasMet>().0 = true;

@@ -62,6 +62,37 @@ fn requests_for_a_range_share_the_whole_of_a_backend_without_ranges() {
 }
 
 #[test]
+fn request_that_has_left_does_not_hold_up_the_whole_for_others() {
+    let gate = Arc::new(std::sync::Barrier::new(2));
+    let own = Arc::clone(&gate);
+    let backend = numbered(move |number, seen| {
+        if number == 0 {
+            own.wait();
+        }
+        // Only the body shows that it is too large to be stored.
+        let head = format!("HTTP/1.1 200 OK\r\n{FRESH}Transfer-Encoding: chunked\r\n\r\n");
+        let body = content(seen.target(), 1);
+        let size = format!("{:x}\r\n", body.len());
+        [head.as_bytes(), size.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat()
+    });
+    let server = slicing(&backend, "server.max-worker := 1\ncache.lock-timeout = \"1min\"");
+    let waiting =
+        |count| wait_until(SOON, || figure(&server, "lighty_cache_waiting_requests") == count);
+    let [first, mut second] = [1, 2].map(|count| {
+        let mut client = server.connect();
+        client.send("GET /20000000/a HTTP/1.1\r\nHost: localhost\r\nRange: bytes=5-\r\n\r\n");
+        assert!(waiting(count));
+        client
+    });
+    first.reset();
+    assert!(waiting(1));
+    gate.wait();
+    // Its slowest reader decides.
+    assert!(second.response().body == content("/20000000/a", 1));
+    assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
 fn response_that_cannot_be_sliced_goes_to_the_client_that_wants_it() {
     const RANGE: &str = "Content-Range: bytes 65536-131071/200000\r\n";
     let slice = |fields: &str| {

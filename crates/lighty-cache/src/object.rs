@@ -275,6 +275,12 @@ impl Object {
         self.was_used.load(Ordering::Relaxed)
     }
 
+    /// Normalised values of the request fields that its Vary names.
+    #[must_use]
+    pub fn selecting(&self) -> &[u8] {
+        &self.selecting
+    }
+
     /// True if it is the response to a request for its key.
     pub fn fits(&self, request: &Fields) -> bool {
         *selecting_key(&self.head.names, request) == *self.selecting

@@ -100,6 +100,19 @@ impl StoreQuery {
         ex.machine.engine.run_read(load).await.ok().flatten()
     }
 
+    /// Joins the flight of the key, or begins one.
+    fn join(&self, ex: &Exchange) -> Joined {
+        let now_ms = ex.machine.clock.mono_ms();
+        self.store.join(&self.key, &ex.request.fields, has_credentials(ex), now_ms)
+    }
+
+    /// The response that was stored since a request has looked it up: the flight that it would have
+    /// joined has ended.
+    fn landed_since(&self, ex: &Exchange, before: Option<&Arc<Object>>) -> Option<Arc<Object>> {
+        let now = self.store.peek(&self.key, &ex.request.fields)?;
+        before.is_none_or(|before| !Arc::ptr_eq(before, &now)).then_some(now)
+    }
+
     /// True if a request does not wait for a flight any longer: the backend is slow, and one
     /// request fetches the response too. The others wait for that one.
     fn leaves(&self, passenger: &Passenger, now_ms: u64, lock_ms: u64) -> bool {
@@ -416,7 +429,7 @@ async fn attend(
                 StoredUse::Gone => continue,
             }
         }
-        match slices::attend(ex, own, &query).await {
+        match attend_slices(ex, own, &query, stale.as_ref()).await {
             Sliced::Done(step) => return step,
             Sliced::Again => continue,
             Sliced::Whole => is_whole = true,
@@ -431,11 +444,8 @@ async fn attend(
             conclude(ex, own, &query.store, word, None);
             return Step::Next;
         }
-        let now_ms = ex.machine.clock.mono_ms();
-        let has_credentials = has_credentials(ex);
-        let joined = query.store.join(&query.key, &ex.request.fields, has_credentials, now_ms);
         let mut waiting = None;
-        let (passenger, handover) = match joined {
+        let (passenger, handover) = match query.join(ex) {
             Joined::Passes => {
                 conclude(ex, own, &query.store, CacheWord::Pass, None);
                 return Step::Next;
@@ -447,8 +457,7 @@ async fn attend(
             Joined::Failed(status) => return fail(ex, own, &query, stale.as_ref(), status),
             Joined::Passenger(passenger) => (passenger, None),
             Joined::Begins(pilot, passenger) => {
-                // The flight that this request would have joined may have ended since the look-up.
-                found = landed_meanwhile(ex, &query, stale.as_ref());
+                found = query.landed_since(ex, stale.as_ref());
                 if found.is_some() {
                     pilot.retry();
                     continue;
@@ -470,14 +479,20 @@ async fn attend(
     Step::Next
 }
 
-/// The response that was stored since a request has looked it up.
-fn landed_meanwhile(
-    ex: &Exchange,
+/// Answers a request from slices. A stale whole is validated in place of that: it may still be
+/// right, and slices of it would be fetched and stored beside it.
+async fn attend_slices(
+    ex: &mut Exchange,
+    own: &CacheSettings,
     query: &StoreQuery,
-    before: Option<&Arc<Object>>,
-) -> Option<Arc<Object>> {
-    let now = query.store.peek(&query.key, &ex.request.fields)?;
-    before.is_none_or(|before| !Arc::ptr_eq(before, &now)).then_some(now)
+    stale: Option<&Arc<Object>>,
+) -> Sliced {
+    let fields = stale.map(|object| &object.head.fields);
+    let has_validators = fields.is_some_and(|fields| rules::validation_fields(fields).is_some());
+    if has_validators && slices::slice_bytes(own, &query.store).is_some() {
+        return Sliced::Whole;
+    }
+    slices::attend(ex, own, query).await
 }
 
 /// Answers a request whose fetch would fail, as it has just done: with the stored response if that

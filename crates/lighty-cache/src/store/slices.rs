@@ -86,6 +86,15 @@ impl ResponseStore {
         last.is_none_or(|last| last == version)
     }
 
+    /// True if a version is the last one that was noted for these selecting values; `None` if none
+    /// was.
+    pub fn is_noted(&self, key: &Key, selecting: &[u8], version: &SliceVersion) -> Option<bool> {
+        let (variant, version) =
+            (self.hasher.hash_one((key, selecting)), self.hasher.hash_one(version));
+        let shard = unpoisoned(self.shard(key));
+        shard.versions.get(&variant).map(|noted| *noted == version)
+    }
+
     /// The tag of all slices of a resource. Fields and groups have no such tags: a key begins with
     /// a zero byte.
     pub fn slices_tag(&self, key: &Key) -> u64 {

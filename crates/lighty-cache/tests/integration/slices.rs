@@ -153,7 +153,10 @@ fn last_version_is_known_by_variant() {
         fields.push_known(Known::ContentRange, format!("bytes 0-1/{total}"));
         SliceVersion::of(&fields).expect("a version")
     };
+    assert_eq!(store.is_noted(&one, b"a", &version("\"1\"", 10)), None);
     assert!(store.note_version(&one, b"a", &version("\"1\"", 10)));
+    assert_eq!(store.is_noted(&one, b"a", &version("\"1\"", 10)), Some(true));
+    assert_eq!(store.is_noted(&one, b"a", &version("\"1\"", 11)), Some(false));
     assert!(store.note_version(&one, b"a", &version("\"1\"", 10)));
     assert!(store.note_version(&one, b"b", &version("\"2\"", 10)));
     assert!(!store.note_version(&one, b"a", &version("\"1\"", 11)), "another length");

@@ -55,20 +55,20 @@ impl SliceRange {
         Self { key, bytes, index, expected }
     }
 
-    fn start(&self) -> u64 {
+    /// Offset of its first byte.
+    pub(super) fn start(&self) -> u64 {
         self.index.saturating_mul(self.bytes)
     }
 
-    /// Adds the range to a request to the backend, with a condition: for a stale slice that it has
-    /// changed, otherwise that the whole has not.
+    /// Adds the range to a request to the backend, and for a stale slice the condition that it has
+    /// changed. With `If-Range`, a response could lack `Content-Type` and other fields of the whole
+    /// (RFC 9110 section 15.3.7); another version shows itself by its `ETag`.
     pub(super) fn add_fields(&self, stale: Option<&Object>, request: &mut Fields) {
         let last = self.start().saturating_add(self.bytes - 1);
         request.push_known(Known::Range, format!("bytes={}-{last}", self.start()));
         let stale = stale.and_then(|stale| stale.head.fields.get(Known::ETag));
-        match (stale, &self.expected) {
-            (Some(etag), _) => request.push_known(Known::IfNoneMatch, etag),
-            (None, Some(version)) => request.push_known(Known::IfRange, &version.etag),
-            (None, None) => {}
+        if let Some(etag) = stale {
+            request.push_known(Known::IfNoneMatch, etag);
         }
     }
 

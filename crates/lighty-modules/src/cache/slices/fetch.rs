@@ -50,15 +50,19 @@ impl Fill {
                 Err(reason) => self.refuse(&slice, reason),
             };
         }
-        if slice.expected.is_some() && !is_error {
-            self.drop_slices(&slice);
-            return self.pilot.retry();
-        }
         match status {
-            _ if slice.expected.is_some() => self.pilot.fail(status.code()),
+            // Without ranges, or of another version.
+            Status::OK if slice.expected.is_some() => {
+                self.drop_slices(&slice);
+                self.pilot.retry();
+            }
+            _ if slice.expected.is_some() && is_error => self.pilot.fail(status.code()),
             Status::NOT_MODIFIED => self.pilot.part(),
+            // It may be about the client alone, and says nothing about the stored slices.
+            _ if slice.expected.is_some() => self.give_away(Unstorable::Partial),
             Status::RANGE_NOT_SATISFIABLE => self.give_away(Unstorable::Partial),
             _ if is_error => self.give_away(Unstorable::ServerError),
+            _ if !self.is_for_whole(&slice) => self.give_away(Unstorable::Partial),
             _ => self.become_whole(fetched, slice).await,
         }
     }
@@ -87,7 +91,10 @@ impl Fill {
     /// Passes a slice on, unless it is of another version than the ones before.
     async fn depart_with(self, slice: &SliceRange, version: &SliceVersion, head: FlightHead) {
         if slice.expected.as_ref().is_some_and(|expected| expected != version) {
-            self.drop_slices(slice);
+            // If it is known, only the request is behind.
+            if self.store.is_noted(&slice.key, &head.selecting, version) != Some(true) {
+                self.drop_slices(slice);
+            }
             return self.pilot.retry();
         }
         if !self.store.note_version(&slice.key, &head.selecting, version) {
@@ -120,6 +127,15 @@ impl Fill {
             handover.give(Unshared { part: self.part, reason: Some(reason) });
         }
         self.pilot.part();
+    }
+
+    /// True if the response would be the same to a request for the whole. An offset that a client
+    /// has chosen may have led to any other one.
+    fn is_for_whole(&self, slice: &SliceRange) -> bool {
+        let response = &self.part.response;
+        let length = response.declared_length.or_else(|| response.body.known_length());
+        let has_slice = length.is_none_or(|length| length > slice.start());
+        slice.start() == 0 || response.status == Status::OK && has_slice
     }
 
     /// The response is to a request for the whole, too.

@@ -21,8 +21,8 @@ use super::super::settings::CacheSettings;
 use super::super::slice_range::SliceRange;
 use super::super::waiting::is_shared;
 use super::super::{
-    HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, landed_meanwhile,
-    ordered_settings, ordered_tags, reuse,
+    HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, ordered_settings, ordered_tags,
+    reuse,
 };
 use super::fetch::drop_versions;
 
@@ -155,10 +155,25 @@ impl SliceSource {
     /// The slice, if it is stored and fresh.
     pub(super) async fn stored(&self, index: u64) -> Option<OpenSlice> {
         let object = self.query(index, false).look_up(&self.template).await?;
+        if self.is_outdated(&object) {
+            return None;
+        }
         match reuse(&self.template, &self.settings, &object) {
             Reuse::Fresh => self.opened(index, None, object, CacheWord::Hit).ok(),
             _ => None,
         }
+    }
+
+    /// True if a stored slice is of another version than the last one that was fetched. It is
+    /// removed.
+    fn is_outdated(&self, object: &Arc<Object>) -> bool {
+        let version = SliceVersion::of(&object.head.fields);
+        let is_noted = |version| self.store.is_noted(&self.key, object.selecting(), &version);
+        let is_outdated = version.and_then(is_noted) == Some(false);
+        if is_outdated {
+            self.store.remove(object);
+        }
+        is_outdated
     }
 
     /// True if the slices from `from` up to, not including, `to` are stored, beside one that is
@@ -184,7 +199,8 @@ impl SliceSource {
         for round in 1..=ROUNDS_MAX {
             let mut query = self.query(index, round < ROUNDS_MAX);
             let mut stale = None;
-            if let Some(object) = query.look_up(&self.template).await {
+            let found = query.look_up(&self.template).await;
+            if let Some(object) = found.filter(|object| !self.is_outdated(object)) {
                 match self.use_of(&query, index, &object)? {
                     Some(word) => return self.opened(index, expected.as_ref(), object, word),
                     None => stale = Some(object),
@@ -206,8 +222,7 @@ impl SliceSource {
                 }
                 Joined::Passenger(passenger) => (passenger, None),
                 Joined::Begins(pilot, passenger) => {
-                    // The flight that this request would have joined may have ended meanwhile.
-                    if landed_meanwhile(&self.template, &query, stale.as_ref()).is_some() {
+                    if query.landed_since(&self.template, stale.as_ref()).is_some() {
                         pilot.retry();
                         continue;
                     }
@@ -338,7 +353,7 @@ impl SliceSource {
                 if !is_usable {
                     return Ok(None);
                 }
-                let version = self.checked(&head.head, expected)?;
+                let version = self.checked(&head.head, &head.selecting, expected)?;
                 let content = SliceContent::Arriving(passenger, head);
                 OpenSlice { index, content, version, word, handover: None }
             }
@@ -369,24 +384,29 @@ impl SliceSource {
         object: Arc<Object>,
         word: CacheWord,
     ) -> Result<OpenSlice, SliceFault> {
-        let version = self.checked(&object.head, expected)?;
+        let version = self.checked(&object.head, object.selecting(), expected)?;
         let content = SliceContent::Stored(object);
         Ok(OpenSlice { index, content, version, word, handover: None })
     }
 
-    /// The version of a slice. If it is not the expected one, all slices are dropped.
+    /// The version of a slice. If it is not the expected one, all slices are dropped, unless it is
+    /// this request that has begun with an earlier version than the present one.
     fn checked(
         &self,
         head: &StoredHead,
+        selecting: &[u8],
         expected: Option<&SliceVersion>,
     ) -> Result<SliceVersion, SliceFault> {
         let version = SliceVersion::of(&head.fields).ok_or(SliceFault::Passes)?;
-        if expected.is_some_and(|expected| *expected != version) {
+        let Some(expected) = expected.filter(|expected| **expected != version) else {
+            return Ok(version);
+        };
+        let is_noted = |version| self.store.is_noted(&self.key, selecting, version);
+        if is_noted(&version) != Some(true) && is_noted(expected) != Some(false) {
             let now_ms = self.template.machine.clock.mono_ms();
             drop_versions(&self.store, &self.key, now_ms, self.settings.pass_ms);
-            return Err(SliceFault::Changed);
         }
-        Ok(version)
+        Err(SliceFault::Changed)
     }
 }
 

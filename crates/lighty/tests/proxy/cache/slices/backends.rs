@@ -184,12 +184,32 @@ fn error_in_place_of_the_first_slice_goes_to_the_client() {
         }
         assert_eq!(backend.requests().len(), requests, "{status}");
     }
-    let backend = Backend::replying(move |_| answer("404 Not Found", FRESH, "an error"));
-    let server = slicing(&backend, "");
-    for _ in 0..2 {
-        assert_eq!(get_range(&server).status, 404);
+    // Only if the client's offset has nothing to do with it, it is an error about the whole.
+    for (range, requests) in [("70000-", 2), ("5-9", 1)] {
+        let backend = Backend::replying(move |_| answer("404 Not Found", FRESH, "an error"));
+        let server = slicing(&backend, "");
+        for _ in 0..2 {
+            let page = server.get_with("/200000/a", &format!("Range: bytes={range}\r\n"));
+            assert_eq!(page.status, 404);
+        }
+        assert_eq!(backend.requests().len(), requests, "{range}");
     }
-    assert_eq!(backend.requests().len(), 1, "stored");
+}
+
+#[test]
+fn whole_that_ends_before_the_slice_says_nothing_about_ranges() {
+    let resource = Resource::new(FRESH);
+    let backend = Backend::replying(move |seen| match seen.field("Range") {
+        Some(range) if range.starts_with("bytes=262144-") => {
+            respond("200 OK", &format!("{FRESH}ETag: \"1\"\r\n"), &content(seen.target(), 1))
+        }
+        _ => resource.respond(seen),
+    });
+    let server = slicing(&backend, "");
+    let page = server.get_with("/200000/a", "Range: bytes=300000-\r\n");
+    assert_eq!((page.status, page.body.len()), (200, 200_000));
+    get(&server, "/200000/a", "5-9", 5, 10);
+    assert_eq!(ranges(&backend)[1..], ["bytes=0-65535"]);
 }
 
 #[test]

@@ -36,16 +36,19 @@ fn begin(server: &Server) -> Client {
     client
 }
 
-/// A backend whose resource has another version from its second request on; `honors` says whether
-/// it honors If-Range.
-fn changing(honors: bool) -> (Backend, Arc<Resource>) {
+/// A backend whose resource has another version from its second request on; it may send only wholes
+/// then.
+fn changing(sends_ranges: bool) -> (Backend, Arc<Resource>) {
     let resource = Resource::new(FRESH);
     let (own, first) = (Arc::clone(&resource), std::sync::atomic::AtomicBool::new(true));
     let backend = Backend::replying(move |seen| {
-        if !first.swap(false, Ordering::SeqCst) {
+        let is_second = own.version.load(Ordering::SeqCst) == 1;
+        let is_second = !first.swap(false, Ordering::SeqCst) && is_second;
+        if is_second {
             own.version.store(2, Ordering::SeqCst);
         }
-        let head = if honors { seen.head.clone() } else { seen.head.replace("If-Range", "X-Else") };
+        let has_range = sends_ranges || !is_second;
+        let head = if has_range { seen.head.clone() } else { seen.head.replace("Range", "X-Else") };
         own.respond(&RequestSeen { head, ..RequestSeen::default() })
     });
     (backend, resource)
@@ -53,14 +56,15 @@ fn changing(honors: bool) -> (Backend, Arc<Resource>) {
 
 #[test]
 fn versions_are_never_mixed() {
-    for honors in [true, false] {
-        let (backend, _) = changing(honors);
+    for sends_ranges in [true, false] {
+        let (backend, _) = changing(sends_ranges);
         let server = slicing(&backend, "");
         let (rest, _) = begin(&server).read_to_end();
         assert!(rest.is_empty(), "{} bytes of another version", rest.len());
         // The slices of the first version are gone.
         assert_eq!((version(&server, "0-99"), version(&server, "65530-65540")), (2, 2));
-        assert_eq!(backend.requests()[1].field("If-Range"), Some("\"1\""));
+        // With a condition, the response could lack fields of the whole.
+        assert_eq!(backend.requests()[1].field("If-Range"), None);
     }
 }
 
@@ -73,6 +77,65 @@ fn change_that_one_request_finds_drops_all_slices() {
     resource.version.store(2, Ordering::SeqCst);
     assert_eq!(version(&server, "131072-131082"), 2);
     assert_eq!((version(&server, "0-9"), version(&server, "65536-65546")), (2, 2));
+}
+
+#[test]
+fn reader_of_an_old_version_drops_nothing() {
+    let resource = Resource::new(FRESH);
+    let backend = backend(&resource);
+    let server = slicing(&backend, "");
+    let mut reader = Client::tcp_with_receive_buffer(server.address(), 4_096);
+    reader.send("GET /50000000/a HTTP/1.1\r\nHost: localhost\r\nRange: bytes=1-\r\n\r\n");
+    assert_eq!(reader.response_head().status, 206);
+    // The socket's buffers are full once nothing more is requested.
+    let mut requests = 0;
+    assert!(wait_until(SOON, || {
+        std::thread::sleep(Duration::from_millis(200));
+        std::mem::replace(&mut requests, backend.requests().len()) == backend.requests().len()
+    }));
+    resource.version.store(2, Ordering::SeqCst);
+    let get_last = || {
+        let page = server.get_with("/50000000/a", "Range: bytes=-10\r\n");
+        assert_eq!((page.status, page.field("ETag")), (206, Some("\"2\"")));
+    };
+    get_last();
+    // A change is taken for another one after a second.
+    std::thread::sleep(Duration::from_millis(1_100));
+    let (body, _) = reader.read_to_end();
+    assert!(body.len() < 49_000_000, "{} bytes", body.len());
+    let requests = backend.requests().len();
+    get_last();
+    assert_eq!(backend.requests().len(), requests);
+}
+
+#[test]
+fn client_that_the_backend_refuses_drops_nothing() {
+    let resource = Resource::new(FRESH);
+    let backend = Backend::replying(move |seen| match seen.field("X-Bad") {
+        Some(status) => answer(status, "", "refused"),
+        None => resource.respond(seen),
+    });
+    let server = slicing(&backend, PURGE);
+    get(&server, "/200000/a", "1-99999", 1, 100_000);
+    for status in ["403 Forbidden", "404 Not Found", "301 Moved", "416 Range Not Satisfiable"] {
+        let range = "Range: bytes=1-\r\n";
+        let mut client = server.connect();
+        client.send(format!(
+            "GET /200000/a HTTP/1.1\r\nHost: localhost\r\n{range}X-Bad: {status}\r\n\r\n"
+        ));
+        assert_eq!(client.response_head().status, 206);
+        let (body, _) = client.read_to_end();
+        assert!(body == content("/200000/a", 1)[1..131_072], "{}", body.len());
+        let requests = backend.requests().len();
+        get(&server, "/200000/a", "1-99999", 1, 100_000);
+        assert_eq!(backend.requests().len(), requests, "{status}");
+    }
+    // Stale slices are kept, too.
+    assert_eq!(post(&server, "/purge?all&soft"), 200);
+    let lines = "Range: bytes=5-9\r\nX-Bad: 403 Forbidden\r\n";
+    assert_eq!(server.get_with("/200000/a", lines).status, 403);
+    get(&server, "/200000/a", "5-9", 5, 10);
+    assert_eq!(results(&server, "revalidated"), 1);
 }
 
 #[test]
@@ -162,6 +225,19 @@ fn stale_slices_are_validated_one_by_one() {
     assert_eq!(post(&server, "/purge?all&soft"), 200);
     resource.version.store(2, Ordering::SeqCst);
     assert_eq!((version(&server, "5-9"), version(&server, "65536-65546")), (2, 2));
+}
+
+#[test]
+fn stale_whole_is_validated_for_a_range() {
+    let backend = backend(&Resource::new(FRESH));
+    let server = slicing(&backend, PURGE);
+    assert_eq!(server.get("/200000/a").status, 200);
+    assert_eq!(post(&server, "/purge?all&soft"), 200);
+    get(&server, "/200000/a", "5-9", 5, 10);
+    assert_eq!(ranges(&backend), ["whole", "whole"]);
+    assert_eq!(backend.requests()[1].field("If-None-Match"), Some("\"1\""));
+    get(&server, "/200000/a", "100000-", 100_000, 200_000);
+    assert_eq!(backend.requests().len(), 2);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use lifetime::response_date_s;
 pub use policy::{Policy, RequestDirectives, SetCookie, ValidRow};
 pub use query::{ParameterPattern, QueryRule, QueryRuleFault};
 pub use request::{CacheRequest, Exchanged};
-pub use reuse::{Reuse, is_only_if_cached, may_serve_after_error, reuse};
+pub use reuse::{Reuse, forbids_storing, is_only_if_cached, may_serve_after_error, reuse};
 pub use status_field::{CacheStatus, ForwardReason};
 pub use storing::{
     StorabilityScope, Unstorable, part_status, storable, storable_part, stored_fields,
@@ -44,7 +44,8 @@ pub use storing::{
 };
 pub use unkeyed::is_unkeyed;
 pub use updating::{
-    StoredValidators, agrees_with_head, refresh, update, updated_variants, validation_fields,
+    StoredValidators, agrees_with_head, refresh, remove_digests, update, updated_variants,
+    validation_fields,
 };
 pub use validators::are_parts_of_one;
 pub use vary::{

@@ -98,6 +98,12 @@ pub fn is_only_if_cached(request: &CacheRequest<'_>) -> bool {
     RequestLimits::of(request.fields).only_if_cached
 }
 
+/// True if the response to a request may not be stored.
+#[must_use]
+pub fn forbids_storing(request: &CacheRequest<'_>) -> bool {
+    RequestLimits::of(request.fields).no_store
+}
+
 /// True if a stored response may be served in place of an error of the backend: RFC 5861 section 4.
 /// `status` is `None` if the backend cannot be reached or does not respond.
 #[must_use]

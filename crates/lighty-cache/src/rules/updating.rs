@@ -88,9 +88,18 @@ fn is_same_date(one: Option<&[u8]>, other: &[u8]) -> bool {
     })
 }
 
+/// Fields with a digest of the content.
+const DIGESTS: [&str; 2] = ["content-md5", "content-digest"];
+
+/// Removes digests of the content, because other bytes than those are sent.
+pub fn remove_digests(fields: &mut Fields) {
+    for digest in DIGESTS {
+        fields.remove_named(digest.as_bytes());
+    }
+}
+
 /// True for fields that a 304 cannot change, because they describe the stored content.
 fn describes_stored_bytes(known: Option<Known>, name: &[u8]) -> bool {
-    const DIGESTS: [&str; 2] = ["content-md5", "content-digest"];
     matches!(known, Some(Known::ContentLength | Known::ContentEncoding | Known::ContentRange))
         || DIGESTS.iter().any(|digest| name.eq_ignore_ascii_case(digest.as_bytes()))
 }

@@ -25,7 +25,8 @@ impl SliceVersion {
     /// The version that a partial response belongs to; `None` if it does not say so.
     pub fn of(partial: &Fields) -> Option<Self> {
         let (_, total) = parse_content_range(partial.get(Known::ContentRange)?)?;
-        Some(Self { etag: partial.get(Known::ETag)?.into(), total: total? })
+        let etag = partial.get(Known::ETag).filter(|etag| etag.starts_with(b"\""))?;
+        Some(Self { etag: etag.into(), total: total? })
     }
 }
 

@@ -145,6 +145,16 @@ fn marks_are_apart_and_end() {
 }
 
 #[test]
+fn weak_tag_is_no_version() {
+    for (etag, is_version) in [("\"1\"", true), ("W/\"1\"", false), ("1", false)] {
+        let mut fields = Fields::new();
+        fields.push_known(Known::ETag, etag);
+        fields.push_known(Known::ContentRange, "bytes 0-1/10");
+        assert_eq!(SliceVersion::of(&fields).is_some(), is_version, "{etag}");
+    }
+}
+
+#[test]
 fn last_version_is_known_by_variant() {
     let (store, one) = (store(), key("/one"));
     let version = |etag: &str, total| {

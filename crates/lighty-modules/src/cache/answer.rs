@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_cache::disk::BodyFile;
 use lighty_cache::object::{Content, Object, StoredHead};
-use lighty_cache::rules::{ClientOutcome, client_condition, not_modified_fields};
+use lighty_cache::rules::{ClientOutcome, client_condition, not_modified_fields, remove_digests};
 use lighty_cache::store::ResponseStore;
 use lighty_core::exchange::body::Body;
 use lighty_core::exchange::response::Maker;
@@ -170,6 +170,7 @@ fn give_range(ex: &mut Exchange, content: &mut dyn WholeContent) -> bool {
             ex.response.status = Status::PARTIAL_CONTENT;
             range::push_content_range(ByteRange { start, end }, length, &mut text);
             ex.response.body = content.part(&ex.machine.engine, start, end);
+            remove_digests(&mut ex.response.fields);
         }
     }
     ex.response.fields.set(Known::ContentRange, text);

@@ -227,6 +227,12 @@ impl Fill {
         let concerned = rules::updated_variants(&[&stale.head.fields], 0, response, now_s);
         let mut fields = stale.head.fields.clone();
         rules::update(&mut fields, response, policy, now_s);
+        if stale.head.status == Status::PARTIAL_CONTENT
+            && let Some(etag) = stale.head.fields.get(Known::ETag)
+        {
+            // It is the version of a slice, and that of the 304 may be weak.
+            fields.set(Known::ETag, etag);
+        }
         let request = fetched.request(&self.part);
         let status = match stale.head.status {
             Status::PARTIAL_CONTENT => rules::part_status(policy),

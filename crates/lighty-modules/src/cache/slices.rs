@@ -34,9 +34,6 @@ use super::{StoreQuery, has_credentials, request_facts};
 use body::SliceBody;
 use source::{OpenSlice, SliceFault, SliceSource};
 
-/// Offsets from here on are counted from the end of a response.
-const OFFSETS_MAX: u64 = i64::MAX as u64;
-
 /// Result of looking for slices.
 pub(super) enum Sliced {
     Done(Step<'static>),
@@ -70,11 +67,13 @@ impl Wish {
         if lines.next().is_some() || !conditions::range_applies(ex) {
             return None;
         }
+        let mut specs = line.split(|byte| matches!(byte, b'=' | b','));
+        let is_suffix = specs.any(|spec| spec.trim_ascii_start().starts_with(b"-"));
         match range::select(line, u64::MAX, &mut Vec::new()) {
-            Selection::Single(ByteRange { start: 0, end: u64::MAX }) => Some(whole),
-            Selection::Single(ByteRange { start, .. }) if start > OFFSETS_MAX => {
-                Some(Self { start: 0, is_whole: false, is_suffix: true })
+            Selection::Single(_) if is_suffix => {
+                Some(Self { start: 0, is_whole: false, is_suffix })
             }
+            Selection::Single(ByteRange { start: 0, end: u64::MAX }) => Some(whole),
             Selection::Single(ByteRange { start, .. }) => {
                 Some(Self { start, is_whole: false, is_suffix: false })
             }
@@ -92,6 +91,10 @@ pub(super) fn slice_bytes(own: &CacheSettings, store: &ResponseStore) -> Option<
 pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &StoreQuery) -> Sliced {
     let Some(bytes) = slice_bytes(own, &query.store) else { return Sliced::No };
     let Some(wish) = Wish::of(ex) else { return Sliced::No };
+    // Its slices could not be stored, and that says nothing about those of other requests.
+    if rules::forbids_storing(&request_facts(ex)) {
+        return Sliced::No;
+    }
     let (now_ms, is_identified) = (ex.machine.clock.mono_ms(), has_credentials(ex));
     let has = |mark| query.store.has_slice_mark(&query.key, mark, is_identified, now_ms);
     if has(SliceMark::IgnoresRanges) && !wish.is_whole {
@@ -112,7 +115,7 @@ pub(super) async fn attend(ex: &mut Exchange, own: &CacheSettings, query: &Store
     let source = Rc::new(SliceSource::new(ex, own, query, bytes));
     // A HEAD fetches nothing.
     let first = match is_only_if_cached || ex.request.method == Some(Method::Head) {
-        true => source.stored(index).await.ok_or(SliceFault::Passes),
+        true => source.stored(index, None).await.ok_or(SliceFault::Passes),
         false => open(ex, &source, index, None).await,
     };
     let served = match first {
@@ -202,6 +205,7 @@ async fn serve(
     let mut head = first.head().clone();
     head.status = Status::OK;
     head.fields.remove(Known::ContentRange);
+    rules::remove_digests(&mut head.fields);
     let report = SliceReport { word: first.word, is_complete };
     let handover = first.handover.clone();
     let mut content = SlicedContent::new(ex, source, first);

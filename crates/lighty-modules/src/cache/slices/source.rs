@@ -22,7 +22,7 @@ use super::super::slice_range::SliceRange;
 use super::super::waiting::is_shared;
 use super::super::{
     HasMet, ROUNDS_MAX, StoreQuery, fetch_part, has_credentials, ordered_settings, ordered_tags,
-    reuse,
+    request_facts, reuse,
 };
 use super::fetch::drop_versions;
 
@@ -41,6 +41,8 @@ pub(super) struct SliceSource {
     settings: CacheSettings,
     tags: Vec<u8>,
     has_credentials: bool,
+    /// The request has `only-if-cached`: nothing is fetched for it.
+    is_stored_only: bool,
 }
 
 /// A slice that can be read.
@@ -133,6 +135,7 @@ impl SliceSource {
             settings: ordered_settings(ex, own),
             tags: ordered_tags(ex),
             has_credentials: has_credentials(ex),
+            is_stored_only: rules::is_only_if_cached(&request_facts(ex)),
         }
     }
 
@@ -153,13 +156,17 @@ impl SliceSource {
     }
 
     /// The slice, if it is stored and fresh.
-    pub(super) async fn stored(&self, index: u64) -> Option<OpenSlice> {
+    pub(super) async fn stored(
+        &self,
+        index: u64,
+        expected: Option<&SliceVersion>,
+    ) -> Option<OpenSlice> {
         let object = self.query(index, false).look_up(&self.template).await?;
         if self.is_outdated(&object) {
             return None;
         }
         match reuse(&self.template, &self.settings, &object) {
-            Reuse::Fresh => self.opened(index, None, object, CacheWord::Hit).ok(),
+            Reuse::Fresh => self.opened(index, expected, object, CacheWord::Hit).ok(),
             _ => None,
         }
     }
@@ -196,6 +203,9 @@ impl SliceSource {
         index: u64,
         expected: Option<SliceVersion>,
     ) -> Result<OpenSlice, SliceFault> {
+        if self.is_stored_only {
+            return self.stored(index, expected.as_ref()).await.ok_or(SliceFault::Passes);
+        }
         for round in 1..=ROUNDS_MAX {
             let mut query = self.query(index, round < ROUNDS_MAX);
             let mut stale = None;

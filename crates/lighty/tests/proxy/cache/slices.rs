@@ -150,6 +150,9 @@ fn ranges_are_served_from_aligned_slices() {
         ("/200000/i", "-500", 199_500, 200_000, &[0, 3]),
         ("/200000/j", "-300000", 0, 200_000, &[0, 1, 2, 3]),
         ("/200000/k", "5-9,10-19", 5, 20, &[0]),
+        ("/200000/l", "-9223372036854775809", 0, 200_000, &[0, 1, 2, 3]),
+        ("/200000/m", "-18446744073709551615", 0, 200_000, &[0, 1, 2, 3]),
+        ("/200000/n", "-5,-10", 199_990, 200_000, &[0, 3]),
         ("/196608/a", "1-", 1, 196_608, &[0, 1, 2]),
         ("/196608/b", "-1", 196_607, 196_608, &[0, 2]),
         ("/196609/a", "1-", 1, 196_609, &[0, 1, 2, 3]),
@@ -243,6 +246,64 @@ fn request_for_stored_responses_alone_fetches_nothing() {
     assert_eq!((range("5-9"), range("70000-131071"), range("1-131071")), (206, 206, 206));
     assert_eq!((range("1-131072"), range("150000-"), range("-5"), get("")), (504, 504, 504, 504));
     assert_eq!((range("200000-"), backend.requests().len()), (416, 2));
+}
+
+#[test]
+fn request_for_stored_responses_alone_fetches_nothing_later_either() {
+    let backend = backend(&Resource::new(FRESH));
+    let server = slicing(
+        &backend,
+        "cache.stores := ( \"pages\" => ( \"memory\" => \"64M\" ) )\n\
+         cache.purge = ( \"/purge\" => ( \"from\" => ( \"127.0.0.1\" ) ) )",
+    );
+    get(&server, "/30000000/a", "1-", 1, 30_000_000);
+    let requests = backend.requests().len();
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 4_096);
+    client.send(
+        "GET /30000000/a HTTP/1.1\r\nHost: localhost\r\nRange: bytes=1-\r\n\
+         Cache-Control: only-if-cached\r\n\r\n",
+    );
+    assert_eq!(client.response_head().status, 206);
+    let mut purging = server.connect();
+    purging.send("POST /purge?all HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(purging.response().status, 200);
+    let (body, _) = client.read_to_end();
+    assert!(body.len() < 29_999_999 && body == content("/30000000/a", 1)[1..=body.len()]);
+    assert_eq!(backend.requests().len(), requests);
+}
+
+#[test]
+fn request_that_forbids_storing_leaves_slices_alone() {
+    let backend = backend(&Resource::new(FRESH));
+    let server = slicing(&backend, "");
+    let lines = "Range: bytes=70000-70009\r\nCache-Control: no-store\r\n";
+    assert_eq!(server.get_with("/200000/a", lines).status, 206);
+    get(&server, "/200000/a", "5-9", 5, 10);
+    assert_eq!(ranges(&backend), ["bytes=70000-70009", "bytes=0-65535"]);
+}
+
+#[test]
+fn digest_of_other_content_is_not_sent() {
+    let digests = "Content-Digest: sha-256=:AA==:\r\nContent-MD5: AA==\r\n";
+    let fields = format!("{FRESH}Repr-Digest: sha-256=:BB==:\r\n{digests}");
+    let backend = backend(&Resource::new(fields.leak()));
+    let server = slicing(&backend, "");
+    let get = |target: &str, lines: &str| {
+        let page = server.get_with(target, lines);
+        let count = |name: &str| page.all(name).count();
+        (page.status, count("Content-Digest") + count("Content-MD5"), count("Repr-Digest"))
+    };
+    let range = "Range: bytes=5-9\r\n";
+    for target in ["/200000/a", "/200000/b"] {
+        if target == "/200000/b" {
+            assert_eq!(get(target, ""), (200, 2, 1), "the whole is stored");
+        }
+        for _ in 0..2 {
+            assert_eq!(get(target, range), (206, 0, 1), "{target}");
+        }
+    }
+    assert_eq!(get("/200000/a", ""), (200, 0, 1));
+    assert_eq!(get("/200000/b", ""), (200, 2, 1));
 }
 
 #[test]

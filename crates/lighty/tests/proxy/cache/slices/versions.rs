@@ -241,6 +241,24 @@ fn stale_whole_is_validated_for_a_range() {
 }
 
 #[test]
+fn weak_tag_of_a_validation_leaves_the_version_of_a_slice() {
+    let resource = Resource::new(FRESH);
+    let backend = Backend::replying(move |seen| match seen.field("If-None-Match") {
+        Some("\"1\"") => {
+            format!("HTTP/1.1 304 Not Modified\r\n{FRESH}ETag: W/\"1\"\r\n\r\n").into_bytes()
+        }
+        _ => resource.respond(seen),
+    });
+    let server = slicing(&backend, PURGE);
+    get(&server, "/200000/a", "1-", 1, 200_000);
+    assert_eq!(post(&server, "/purge?all&soft"), 200);
+    get(&server, "/200000/a", "5-9", 5, 10);
+    get(&server, "/200000/a", "1-", 1, 200_000);
+    get(&server, "/200000/a", "1-", 1, 200_000);
+    assert_eq!(backend.requests().len(), 8);
+}
+
+#[test]
 fn stale_slice_is_served_in_place_of_an_error() {
     let is_broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let own = Arc::clone(&is_broken);

@@ -345,7 +345,7 @@ impl Default for ServerSettings {
             max_connections: 0,
             max_stat_threads: 64,
             max_read_threads: 64,
-            max_bulk_reads: DiskReads::Auto,
+            max_bulk_reads: DiskReads::default(),
             read_chunk_bytes: 512 * 1024,
             use_noatime: false,
             protocol_http11: true,

@@ -105,8 +105,13 @@ impl FileEngine {
         delay: Option<Duration>,
     ) -> Landed {
         let meta = file.meta();
+        // A part of a file of many responses is as large as its response, as far as is known.
+        let is_small = match file.is_shared() {
+            true => job.read_bytes() <= SMALL_FILE_BYTES,
+            false => offset == 0 || meta.size <= SMALL_FILE_BYTES,
+        };
         let id = self.0.flight.insert(job, Departure { lane: read_lane(file), delay });
-        if offset == 0 || meta.size <= SMALL_FILE_BYTES {
+        if is_small {
             return self.urgent(id, meta.dev).await;
         }
         match self.0.turns.queue_of(meta.dev) {
@@ -144,7 +149,9 @@ impl FileEngine {
     /// the queue, and keep a dozen requests of each download at the disk. Once for a file, when it
     /// is first found cold.
     pub(crate) fn take_over_read_ahead(&self, file: &OpenFile) {
-        if file.meta().size > LARGE_FILE_BYTES && self.takes_turns(file) {
+        let is_large = file.meta().size > LARGE_FILE_BYTES;
+        // Other readers have the descriptor of a shared file, too.
+        if is_large && !file.is_shared() && self.takes_turns(file) {
             file.turn_read_ahead_off();
         }
     }

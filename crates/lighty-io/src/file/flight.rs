@@ -34,6 +34,17 @@ pub(super) enum FileJob {
     Warm { file: Rc<OpenFile>, offset: u64, length: u64, done: u64 },
 }
 
+impl FileJob {
+    /// Length in bytes of the range that is read.
+    pub(super) fn read_bytes(&self) -> u64 {
+        match self {
+            FileJob::Open { .. } => 0,
+            FileJob::Read { buf, .. } => buf.len() as u64,
+            FileJob::Warm { length, .. } => *length,
+        }
+    }
+}
+
 /// The ring's data for an open.
 #[derive(Default)]
 pub(super) struct RingOpen {

@@ -115,6 +115,11 @@ impl OpenFile {
         self.fd.as_ref().expect("an open file has its descriptor")
     }
 
+    /// True for a file of the server's own, which may grow.
+    pub(super) fn is_shared(&self) -> bool {
+        self.meta.size == i64::MAX as u64
+    }
+
     /// Turns the kernel's read-ahead off, with one system call for each open file.
     pub(super) fn turn_read_ahead_off(&self) {
         if !self.reads_singly.replace(true) {

@@ -31,13 +31,18 @@ use order::{DeviceOrder, TurnChange, TurnNumber};
 pub(super) const SMALL_FILE_BYTES: u64 = 64 * 1024;
 
 /// Limit of bulk reads at a device (`server.max-bulk-reads`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskReads {
     /// Two on disks that seek; others have no limit and no order.
-    #[default]
     Auto,
     /// This many on every device; 0: no limit and no order.
     Limit(usize),
+}
+
+impl Default for DiskReads {
+    fn default() -> DiskReads {
+        DiskReads::Limit(0)
+    }
 }
 
 impl fmt::Display for DiskReads {

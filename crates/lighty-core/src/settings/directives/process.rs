@@ -466,16 +466,17 @@ fn max_bulk_reads() -> Directive {
         |s: &mut Settings, reads| s.server.max_bulk_reads = *reads,
     )
     .scope(Scope::Server)
-    .default("auto")
+    .default("0")
     .since("lighty 0.1")
     .doc(
-        "Reads of large files at the same time on one disk: `auto`, or a number from 0 to 64. \
-         They wait while a path is looked up there or the beginning of a file or a file of at \
-         most 64 KB is read, but for no longer than 50 ms, so that downloads do not delay small \
-         files. `auto` means 2 on disks that seek, as the kernel says in `queue/rotational` for \
-         the devices that are mounted at the start, virtio disks excepted, and no limit and no \
-         order elsewhere. A number holds for every device; 0 switches limit and order off. On an \
-         array of disks, set the number of disks that can read at the same time.",
+        "Large files that are read at the same time on one disk: `auto`, or a number from 0 to 64. \
+         Their reads wait while a path is looked up there or the beginning of a file or a file of \
+         at most 64 KB is read, so that downloads do not delay small files; one read in each 50 ms \
+         goes on all the same. `auto` means 2 on disks that seek, as the kernel says in \
+         `queue/rotational` for the devices that are mounted at the start, virtio disks excepted, \
+         and no limit and no order elsewhere. A number holds for every device; 0 switches limit \
+         and order off. On an array of disks, set the number of disks that can read at the same \
+         time.",
     )
     .example("server.max-bulk-reads = 4")
 }

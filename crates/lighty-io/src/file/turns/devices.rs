@@ -56,14 +56,23 @@ fn is_seeking(device: u64) -> bool {
     // A partition has the queue and the driver of its disk.
     [entry.join(".."), entry].iter().any(|disk| {
         let value = std::fs::read(disk.join("queue/rotational"));
-        value.is_ok_and(|value| value.starts_with(b"1")) && !is_virtio(disk)
+        value.is_ok_and(|value| value.starts_with(b"1")) && !is_virtual(disk, SLAVES_DEPTH_MAX)
     })
 }
 
-/// Virtio does not tell a guest whether a disk seeks, and the kernel takes each for one that does.
-fn is_virtio(disk: &Path) -> bool {
-    let driver = std::fs::read_link(disk.join("device/driver"));
-    driver.is_ok_and(|driver| driver.ends_with("virtio_blk"))
+/// Levels of devices that consist of others (LVM over LUKS over RAID).
+const SLAVES_DEPTH_MAX: usize = 8;
+
+/// True for a disk of a virtual machine, and for a device that has one below. Virtio does not tell a
+/// guest whether a disk seeks, and the kernel takes each for one that does.
+fn is_virtual(disk: &Path, depth_left: usize) -> bool {
+    let Ok(place) = std::fs::canonicalize(disk) else { return true };
+    if place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("virtio")) {
+        return true;
+    }
+    let below = std::fs::read_dir(place.join("slaves")).into_iter().flatten().flatten();
+    let mut below = below.map(|slave| slave.path());
+    below.any(|slave| depth_left == 0 || is_virtual(&slave, depth_left - 1))
 }
 
 #[cfg(test)]

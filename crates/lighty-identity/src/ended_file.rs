@@ -8,7 +8,7 @@
 //! disk or a power failure may have cut them.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ use foldhash::fast::RandomState;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::file::followed::{Followed, FollowedContents};
 use lighty_io::sandbox;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 #[cfg(doc)]
 use crate::revocations::NAME_BYTES_MAX;
@@ -193,16 +195,16 @@ fn open_locked(path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true).mode(0o600);
         let file = options.open(path).map_err(|error| sandbox::explained_write(path, error))?;
-        match file.try_lock() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if deadline.is_over() => {
+            Err(Errno::WOULDBLOCK) if deadline.is_over() => {
                 return Err(io::Error::other("another process holds its lock"));
             }
-            Err(TryLockError::WouldBlock) => {
+            Err(Errno::WOULDBLOCK) => {
                 std::thread::sleep(LOCK_INTERVAL);
                 continue;
             }
+            Err(error) => return Err(error.into()),
         }
         let (ours, named) = (file.metadata()?, fs::metadata(path));
         // Another process may have replaced it meanwhile.
@@ -372,7 +374,7 @@ mod tests {
         let file = EndedFile::at(&link);
         file.add("corp", "sid:a", 100, 200).expect("added");
         let held = File::open(&path).expect("open");
-        held.lock().expect("locked");
+        flock(&held, FlockOperation::LockExclusive).expect("locked");
         let error = file.add("corp", "sid:b", 100, 200).expect_err("locked").to_string();
         assert!(error.contains("another process holds its lock"), "{error}");
         drop(held);

@@ -7,6 +7,7 @@
 
 mod authorize;
 pub mod branch;
+pub mod byteranges;
 pub mod conditions;
 pub mod error_page;
 mod errors;

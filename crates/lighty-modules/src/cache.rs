@@ -9,6 +9,7 @@
 
 mod answer;
 mod body;
+mod cold;
 mod explain;
 mod fill;
 mod handover;
@@ -44,6 +45,7 @@ use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
 
 use answer::{OpenContent, StoredBody, answer};
+use cold::ColdStart;
 use fill::Fill;
 use handover::{Handover, HandoverEnd, WaitingClient, relay_interim};
 use outcome::{CacheWord, conclude};
@@ -173,6 +175,7 @@ impl Cache {
         let found = query.find(ex);
         if let Some(object) = &found
             && reuse(ex, own, object) == Reuse::Fresh
+            && ColdStart::of(ex, object).is_none()
             && serve_stored(ex, own, &query, object, CacheWord::Hit)
         {
             return Step::Answered;
@@ -407,6 +410,31 @@ fn use_stored(
     if is_served { StoredUse::Done(Step::Answered) } else { StoredUse::Gone }
 }
 
+/// The same, once the beginning of the body is in memory.
+async fn use_readable(
+    ex: &mut Exchange,
+    own: &CacheSettings,
+    query: &StoreQuery,
+    object: &Arc<Object>,
+) -> StoredUse {
+    if let Some(start) = ColdStart::of(ex, object)
+        && !start.read(ex).await
+    {
+        query.store.remove_damaged(object);
+        return StoredUse::Gone;
+    }
+    use_stored(ex, own, query, object)
+}
+
+/// The word for a request that no fetch of the whole is for.
+fn past_the_store(ex: &Exchange, is_whole: bool) -> Option<CacheWord> {
+    match ex.request.method {
+        Some(Method::Head) => Some(CacheWord::Pass),
+        _ if is_partial(ex) && !is_whole => Some(CacheWord::Partial),
+        _ => None,
+    }
+}
+
 /// Answers a request that no fresh response is stored for.
 async fn attend(
     ex: &mut Exchange,
@@ -423,7 +451,7 @@ async fn attend(
         }
         let stale = found.take();
         if let Some(object) = &stale {
-            match use_stored(ex, own, &query, object) {
+            match use_readable(ex, own, &query, object).await {
                 StoredUse::Done(step) => return step,
                 StoredUse::Validate => {}
                 StoredUse::Gone => continue,
@@ -438,9 +466,7 @@ async fn attend(
         if stale.is_none() && rules::is_only_if_cached(&request_facts(ex)) {
             return gateway_timeout(ex);
         }
-        if ex.request.method == Some(Method::Head) || is_partial(ex) && !is_whole {
-            let is_head = ex.request.method == Some(Method::Head);
-            let word = if is_head { CacheWord::Pass } else { CacheWord::Partial };
+        if let Some(word) = past_the_store(ex, is_whole) {
             conclude(ex, own, &query.store, word, None);
             return Step::Next;
         }

@@ -4,17 +4,16 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
+use lighty_buf::FileRange;
 use lighty_config::{Directive, Strings};
 use lighty_core::exchange::request_state::FileStatus;
 use lighty_core::exchange::response::Maker;
-use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module, Step, Traits};
+use lighty_core::pipeline::byteranges::{Divided, give_parts, is_a_length};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::etag::ETag;
-use lighty_http::range::{self, ByteRange, Multipart, Selection};
+use lighty_http::range::{self, ByteRange, Selection};
 use lighty_http::{Fields, Known, Method, Status, mime};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::CacheEntry;
@@ -421,7 +420,6 @@ fn respond_with_range(ex: &mut Exchange, entry: &CacheEntry, facts: &FileFacts, 
             ex.response.fields.push_known(Known::ContentRange, text);
             ex.response.body = slice(entry, part.start, part.len());
         }
-        // The ranges' total size may overflow a length (RFC 9110 section 14.2).
         Selection::Multiple if !is_a_length(&parts) => return false,
         Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
@@ -442,15 +440,6 @@ fn slice(entry: &CacheEntry, offset: u64, length: u64) -> Body {
     }
 }
 
-/// Upper bound for the heads of all parts, in bytes.
-const PART_HEADS_BYTES_MAX: u64 = 1 << 20;
-
-fn is_a_length(parts: &[ByteRange]) -> bool {
-    let sum = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.len()));
-    sum.is_some_and(|sum| sum <= QUEUE_BYTES_MAX - PART_HEADS_BYTES_MAX)
-}
-
-/// A `multipart/byteranges` body: part heads in memory, the parts as file ranges.
 fn multipart(
     ex: &mut Exchange,
     entry: &CacheEntry,
@@ -458,55 +447,11 @@ fn multipart(
     size: u64,
     parts: &[ByteRange],
 ) {
-    let boundary = boundary(ex, entry);
     let media_type = String::from_utf8_lossy(&facts.media_type);
-    let framing = Multipart { boundary: &boundary, content_type: &media_type, len: size };
-    let mut queue = ChunkQueue::new();
-    for part in parts {
-        let mut head = Vec::with_capacity(160);
-        framing.push_part_head(*part, &mut head);
-        queue.push_bytes(Bytes::from(head));
-        match slice(entry, part.start, part.len()) {
-            Body::Memory(bytes) => queue.push_bytes(bytes),
-            Body::File { file, offset, length } => {
-                queue.push_file(FileRange { file, offset, length });
-            }
-            _ => {}
-        }
-    }
-    let mut end = Vec::new();
-    framing.push_end(&mut end);
-    queue.push_bytes(Bytes::from(end));
-    let mut content_type = Vec::new();
-    framing.push_content_type(&mut content_type);
-    ex.response.fields.set(Known::ContentType, content_type);
-    ex.response.body = Body::Chunks(queue);
-}
-
-/// Returns a separator that a file cannot predict: keyed by the process's random hash state.
-fn boundary(ex: &Exchange, entry: &CacheEntry) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    thread_local! {
-        static KEY: RandomState = RandomState::new();
-    }
-    let what =
-        (ex.machine.counters.requests.get(), entry.meta().ino, ex.stages.when_us(Stage::Head));
-    let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
-    format!("{one:016x}{two:016x}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_leave_space_for_their_heads_in_the_length() {
-        let most = QUEUE_BYTES_MAX - PART_HEADS_BYTES_MAX;
-        let part = |start: u64, len: u64| ByteRange { start, end: start + len };
-        assert!(is_a_length(&[part(0, most)]));
-        assert!(!is_a_length(&[part(0, most + 1)]));
-        assert!(is_a_length(&[part(0, most - 5), part(7, 5)]));
-        assert!(!is_a_length(&[part(0, most - 5), part(7, 6)]));
-        assert!(!is_a_length(&[part(0, u64::MAX), part(0, u64::MAX)]));
-    }
+    let of = Divided { media_type: &media_type, length: size, identity: entry.meta().ino };
+    give_parts(ex, &of, parts, |part, queue| match slice(entry, part.start, part.len()) {
+        Body::Memory(bytes) => queue.push_bytes(bytes),
+        Body::File { file, offset, length } => queue.push_file(FileRange { file, offset, length }),
+        _ => {}
+    });
 }

@@ -11,6 +11,7 @@ use lighty_cache::rules::{ClientOutcome, client_condition, not_modified_fields, 
 use lighty_cache::store::ResponseStore;
 use lighty_core::exchange::body::Body;
 use lighty_core::exchange::response::Maker;
+use lighty_core::pipeline::byteranges::{Divided, give_parts, is_a_length};
 use lighty_core::{Exchange, pipeline};
 use lighty_http::range::{self, ByteRange, Selection};
 use lighty_http::{Known, Method, Status};
@@ -45,11 +46,21 @@ pub(super) trait WholeContent {
 
     /// The bytes from `start` to `end`.
     fn part(&mut self, engine: &FileEngine, start: u64, end: u64) -> Body;
+
+    /// True if it gives several parts, and each without waiting.
+    fn is_divisible(&self) -> bool {
+        false
+    }
 }
 
 impl WholeContent for OpenContent<'_> {
     fn length(&self) -> u64 {
         self.content.len()
+    }
+
+    fn is_divisible(&self) -> bool {
+        // Blocks that are compared with their checksums are read in their order.
+        self.content.stored().is_none_or(|stored| stored.check().is_none())
     }
 
     fn part(&mut self, engine: &FileEngine, start: u64, end: u64) -> Body {
@@ -160,8 +171,8 @@ fn give_range(ex: &mut Exchange, content: &mut dyn WholeContent) -> bool {
     let (mut parts, mut text) = (Vec::new(), Vec::new());
     let length = content.length();
     match range::select(wanted, length, &mut parts) {
-        // Several parts are seldom asked for, and the whole is a valid response to that.
-        Selection::Whole | Selection::Multiple => return false,
+        Selection::Whole => return false,
+        Selection::Multiple => return give_ranges(ex, content, &parts),
         Selection::Unsatisfiable => {
             ex.fail_status(Status::RANGE_NOT_SATISFIABLE);
             range::push_unsatisfied_range(length, &mut text);
@@ -174,6 +185,26 @@ fn give_range(ex: &mut Exchange, content: &mut dyn WholeContent) -> bool {
         }
     }
     ex.response.fields.set(Known::ContentRange, text);
+    true
+}
+
+/// Answers with several parts; `false` if the whole is the right answer.
+fn give_ranges(ex: &mut Exchange, content: &mut dyn WholeContent, parts: &[ByteRange]) -> bool {
+    if !content.is_divisible() || !is_a_length(parts) {
+        return false;
+    }
+    let media_type = ex.response.fields.get(Known::ContentType);
+    let media_type = media_type.unwrap_or(b"application/octet-stream");
+    let media_type = String::from_utf8_lossy(media_type).into_owned();
+    let length = content.length();
+    let engine = ex.machine.engine.clone();
+    let of = Divided { media_type: &media_type, length, identity: length };
+    ex.response.status = Status::PARTIAL_CONTENT;
+    give_parts(ex, &of, parts, |part, queue| match content.part(&engine, part.start, part.end) {
+        Body::Memory(bytes) => queue.push_bytes(bytes),
+        Body::Chunks(mut pieces) => queue.append(&mut pieces),
+        _ => {}
+    });
     true
 }
 

@@ -174,6 +174,27 @@ fn stored_response_serves_heads_and_ranges() {
 }
 
 #[test]
+fn several_ranges_of_a_stored_response_are_one_response() {
+    let backend = Backend::replying(|_| {
+        let fields = format!("{FRESH}Content-Type: text/plain\r\n");
+        answer("200 OK", &fields, &"0123456789".repeat(1000))
+    });
+    let server = caching(&backend, "");
+    let _ = server.get("/");
+    let parts = server.get_with("/", "Range: bytes=0-1, 5005-5006, -1\r\n");
+    let media_type = parts.field("Content-Type").expect("a type").to_owned();
+    let boundary = media_type.strip_prefix("multipart/byteranges; boundary=").expect("a boundary");
+    let part = |range: &str, text: &str| {
+        let head = format!("Content-Type: text/plain\r\nContent-Range: bytes {range}/10000");
+        format!("\r\n--{boundary}\r\n{head}\r\n\r\n{text}")
+    };
+    let all = [part("0-1", "01"), part("5005-5006", "56"), part("9999-9999", "9")].concat();
+    assert_eq!((parts.status, parts.text()), (206, &*format!("{all}\r\n--{boundary}--\r\n")));
+    assert_eq!(parts.field("Content-Range"), None);
+    assert_eq!(backend.requests().len(), 1);
+}
+
+#[test]
 fn large_responses_pass_through_whole_and_are_not_stored() {
     let body = "x".repeat(300_000);
     for fields in ["", "Transfer-Encoding: chunked\r\n"] {

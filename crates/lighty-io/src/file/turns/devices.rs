@@ -63,8 +63,8 @@ fn is_seeking(device: u64) -> bool {
 /// Levels of devices that consist of others (LVM over LUKS over RAID).
 const SLAVES_DEPTH_MAX: usize = 8;
 
-/// True for a disk of a virtual machine, and for a device that has one below. Virtio does not tell a
-/// guest whether a disk seeks, and the kernel takes each for one that does.
+/// True for a disk of a virtual machine, and for a device that has one below. Virtio does not tell
+/// a guest whether a disk seeks, and the kernel takes each for one that does.
 fn is_virtual(disk: &Path, depth_left: usize) -> bool {
     let Ok(place) = std::fs::canonicalize(disk) else { return true };
     if place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("virtio")) {

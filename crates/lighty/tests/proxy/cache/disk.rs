@@ -207,8 +207,40 @@ fn damaged_bodies_are_fetched_anew() {
     }
 }
 
+#[test]
+fn bodies_that_cannot_be_read_are_fetched_anew() {
+    let (backend, _) = sized();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
+    let server = setup(&backend, &path, "").start();
+    let targets = ["/100000/a", "/1000000/b", "/3000000/c"];
+    for target in targets {
+        get(&server, target);
+    }
+    let all_hit = || targets.iter().all(|target| get(&server, target));
+    assert!(wait_until(SOON, all_hit));
+    cut(&path);
+    for target in targets {
+        assert!(!get(&server, target), "{target}: not from the store");
+    }
+    assert!(figure(&server, "cache.files.disk-damaged") > 0);
+}
+
 fn purge(server: &Server, query: &str) {
     let _ = server.post(&format!("/purge?{query}"), "Content-Length: 0", b"");
+}
+
+/// Takes the bodies out of the files.
+fn cut(path: &Path) {
+    for entry in fs::read_dir(path).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            cut(&path);
+        } else {
+            let file = fs::OpenOptions::new().write(true).open(&path).expect("open");
+            file.set_len(0).expect("cut");
+        }
+    }
 }
 
 /// Changes a byte in each body of the files.

@@ -87,7 +87,7 @@ enum FlightState {
     Done(io::Result<FileJobOutput>),
 }
 
-/// How an operation begins.
+/// The beginning of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Departure {
     pub(super) lane: Lane,

@@ -82,26 +82,35 @@ impl Fill {
     }
 
     /// Shares and stores the backend's response, if it may be.
-    pub(super) async fn conclude(mut self, fetched: Fetched) {
-        let status = self.part.response.status;
-        let is_error = self.part.state.fault.is_some() || status.code() >= 500;
-        if is_error && self.serve_stale(status) {
-            return;
+    pub(super) async fn conclude(self, fetched: Fetched) {
+        let Some(this) = self.unless_stored(&fetched) else { return };
+        let status = this.part.response.status;
+        let fields = &this.part.response.fields;
+        let policy = &this.settings.policy;
+        let times = fetched.times;
+        let stored = rules::storable(&fetched.request(&this.part), status, fields, policy, times);
+        match stored.and_then(|freshness| this.head(&fetched, freshness)) {
+            Ok(head) => this.stream(head).await,
+            Err(reason) => this.hand_over(Some(reason)),
         }
-        if self.part.state.fault.is_some() {
-            return self.hand_over(None);
+    }
+
+    /// Ends the fetch if its response is none, or is the stored one. `None` if it has ended.
+    pub(super) fn unless_stored(mut self, fetched: &Fetched) -> Option<Self> {
+        let status = self.part.response.status;
+        let is_failed = self.part.state.fault.is_some();
+        if (is_failed || status.code() >= 500) && self.serve_stale(status) {
+            return None;
+        }
+        if is_failed {
+            self.hand_over(None);
+            return None;
         }
         if let Some(stale) = self.stale.take().filter(|_| status == Status::NOT_MODIFIED) {
-            return self.renew(&stale, &fetched);
+            self.renew(&stale, fetched);
+            return None;
         }
-        let fields = &self.part.response.fields;
-        let policy = &self.settings.policy;
-        let times = fetched.times;
-        let stored = rules::storable(&fetched.request(&self.part), status, fields, policy, times);
-        match stored.and_then(|freshness| self.head(&fetched, freshness)) {
-            Ok(head) => self.stream(head).await,
-            Err(reason) => self.hand_over(Some(reason)),
-        }
+        Some(self)
     }
 
     /// Sends the request to the backend. `None` if no client waits any more.

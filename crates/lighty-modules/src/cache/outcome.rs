@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use lighty_cache::object::Object;
 use lighty_cache::rules::{CacheStatus, ForwardReason, Freshness, Unstorable};
 use lighty_cache::store::ResponseStore;
-use lighty_core::exchange::cache_trace::CacheTrace;
+use lighty_core::exchange::cache_trace::{CACHE_RESULTS, CacheTrace};
 use lighty_core::{Exchange, Level};
 use lighty_http::{Method, Status};
 
@@ -68,19 +68,8 @@ impl CacheWord {
 
     /// The word in logs and metrics.
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Stale => "stale",
-            Self::Updating => "updating",
-            Self::Revalidated => "revalidated",
-            Self::Miss => "miss",
-            Self::Expired => "expired",
-            Self::Bypass => "bypass",
-            Self::Pass => "pass",
-            Self::Coalesced => "coalesced",
-            Self::Partial => "partial",
-            Self::Purged => "purged",
-        }
+        // In the order of the words here.
+        CACHE_RESULTS[self as usize]
     }
 
     /// True if the response needs no request to the backend.

@@ -2,23 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use lighty_core::exchange::cache_trace::CACHE_RESULTS;
+
 /// Number of stores with a row of their own. Further ones are summed up as `other`.
 const STORES_MAX: usize = 64;
-
-/// Results of requests, as the access log names them.
-pub(super) const RESULTS: [&str; 11] = [
-    "hit",
-    "stale",
-    "updating",
-    "revalidated",
-    "miss",
-    "expired",
-    "bypass",
-    "pass",
-    "coalesced",
-    "partial",
-    "purged",
-];
 
 /// Results of requests that the store answered.
 const SERVED: [&str; 4] = ["hit", "stale", "updating", "revalidated"];
@@ -35,7 +22,7 @@ impl StoreFigures {
 
     /// Requests with any result.
     pub(super) fn requests(&self) -> u64 {
-        RESULTS.iter().map(|result| self.of(result)).sum()
+        CACHE_RESULTS.iter().map(|result| self.of(result)).sum()
     }
 
     /// Requests that the store answered.

@@ -27,23 +27,15 @@ impl Fill {
     /// Fetches a slice, and stores it if it may be stored.
     pub(super) async fn run_slice(mut self) {
         let Some(slice) = self.slice.clone() else { return };
-        if let Some(fetched) = self.fetch().await {
-            self.conclude_slice(fetched, slice).await;
+        let Some(fetched) = self.fetch().await else { return };
+        if let Some(this) = self.unless_stored(&fetched) {
+            this.conclude_slice(fetched, slice).await;
         }
     }
 
-    async fn conclude_slice(mut self, fetched: Fetched, slice: SliceRange) {
+    async fn conclude_slice(self, fetched: Fetched, slice: SliceRange) {
         let status = self.part.response.status;
-        let is_error = self.part.state.fault.is_some() || status.code() >= 500;
-        if is_error && self.serve_stale(status) {
-            return;
-        }
-        if self.part.state.fault.is_some() {
-            return self.hand_over(None);
-        }
-        if let Some(stale) = self.stale.take().filter(|_| status == Status::NOT_MODIFIED) {
-            return self.renew(&stale, &fetched);
-        }
+        let is_error = status.code() >= 500;
         if status == Status::PARTIAL_CONTENT {
             return match self.slice_head(&fetched, &slice) {
                 Ok((version, head)) => self.depart_with(&slice, &version, head).await,

@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use lighty_core::exchange::cache_trace::CACHE_RESULTS;
+
 use crate::status::exposition::family::{Family, MetricKind};
 use crate::status::facts::Facts;
-use crate::status::stores::{RESULTS, stores};
+use crate::status::stores::stores;
 
 /// A metric of a store: its name, its kind, its help text, and the figure.
 type StoreRow = (&'static str, MetricKind, &'static str, &'static str);
@@ -46,7 +48,7 @@ pub(super) fn families(facts: &Facts) -> Vec<Family> {
     let mut families = ROWS.map(|(name, kind, help, _)| Family::new(name, kind, help));
     for (name, store) in stores(&facts.figures) {
         let name: Rc<str> = name.into();
-        for result in RESULTS {
+        for result in CACHE_RESULTS {
             let labels = vec![("store", Rc::clone(&name)), ("result", result.into())];
             results.add(labels, store.of(result) as f64);
         }

@@ -162,3 +162,47 @@ impl Responses {
         Ok(self.unchecked.split_to(complete))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of 1,024 bytes: a byte string.
+    fn kilobyte() -> Vec<u8> {
+        [&b"\x30\x82\x03\xfc\x04\x82\x03\xf8"[..], &[b'x'; 1016]].concat()
+    }
+
+    #[test]
+    fn responses_to_a_request_have_a_limit() {
+        let mut responses = Responses::default();
+        for _ in 0..RESPONSES_BYTES_MAX / 1024 {
+            responses.unchecked.extend_from_slice(&kilobyte());
+            assert_eq!(responses.check().map(|passed| passed.len()), Ok(1024));
+        }
+        responses.unchecked.extend_from_slice(&kilobyte());
+        assert_eq!(responses.check(), Err(MessageFault::Many));
+    }
+
+    #[test]
+    fn elements_of_responses_have_a_limit() {
+        let mut responses = Responses::default();
+        for _ in 0..RESPONSES_ELEMENTS_MAX {
+            responses.unchecked.extend_from_slice(b"\x30\x02\x04\x00");
+            assert_eq!(responses.check().map(|passed| passed.len()), Ok(4));
+        }
+        responses.unchecked.extend_from_slice(b"\x30\x02\x04\x00");
+        assert_eq!(responses.check(), Err(MessageFault::Elements));
+    }
+
+    #[test]
+    fn part_of_a_message_waits_for_the_rest() {
+        let mut responses = Responses::default();
+        let (first, rest) = (kilobyte(), kilobyte());
+        responses.unchecked.extend_from_slice(&first);
+        responses.unchecked.extend_from_slice(&rest[..700]);
+        assert_eq!(responses.check().as_deref(), Ok(&first[..]));
+        assert_eq!(responses.check().as_deref(), Ok(&[][..]));
+        responses.unchecked.extend_from_slice(&rest[700..]);
+        assert_eq!(responses.check().as_deref(), Ok(&rest[..]));
+    }
+}

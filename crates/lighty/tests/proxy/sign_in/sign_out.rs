@@ -65,10 +65,14 @@ fn provider_ends_sessions() {
         json!({ "aud": "site", "sid": "s-1", "events": { "other": {} } }),
         json!({ "aud": "site", "sid": "s-1", "events": { EVENT: {} }, "exp": 1 }),
         json!({ "aud": "site", "sub": null, "events": { EVENT: {} } }),
+        // With `sid:`, a byte more than a name may have.
+        json!({ "aud": "site", "sid": "x".repeat(2045), "events": { EVENT: {} } }),
     ] {
         assert_eq!(post(bad.clone()), 400, "{bad}");
     }
     assert!(one.is_signed_in() && two.is_signed_in());
+    let longest = "x".repeat(2044);
+    assert_eq!(post(json!({ "aud": "site", "sid": longest, "events": { EVENT: {} } })), 200);
     assert_eq!(post(json!({ "aud": "site", "sid": "s-1", "events": { EVENT: {} } })), 200);
     assert!(!one.is_signed_in() && two.is_signed_in());
     assert_eq!(post(json!({ "aud": "site", "events": { EVENT: {} } })), 200, "all of the user");

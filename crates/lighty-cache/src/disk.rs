@@ -42,7 +42,6 @@ use hash::{KeyHash, Seed};
 use index::{Entry, Index, Known};
 pub(crate) use large::LargeWriter;
 use large::OpenFiles;
-pub use record::BLOCK_BYTES;
 pub use segment::BodyFile;
 use segment::Segment;
 

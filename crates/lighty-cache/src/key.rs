@@ -53,6 +53,18 @@ impl Key {
         parts.fold(KeyWriter::default().part(&first), KeyWriter::part).finish()
     }
 
+    /// The key of an encoded form of the variant of this resource with these selecting values. The
+    /// other parts stay, as in a slice's.
+    #[must_use]
+    pub fn form(&self, name: &[u8], selecting: &[u8]) -> Self {
+        let mut parts = self.parts();
+        let first = parts.next().unwrap_or_default();
+        let length = (name.len() as u64).to_be_bytes();
+        // Slices have a length there, which begins with a smaller byte.
+        let first = [first, &[NO_TEXT, NO_TEXT], &length, name, selecting].concat();
+        parts.fold(KeyWriter::default().part(&first), KeyWriter::part).finish()
+    }
+
     /// The key as it is stored.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -99,5 +111,24 @@ mod tests {
             assert!(std::str::from_utf8(parts[0]).is_err());
         }
         assert_eq!(key.slice(64, 1), key.slice(64, 1));
+    }
+
+    #[test]
+    fn keys_of_forms_differ_by_name_and_variant() {
+        let key = KeyWriter::default().part(b"here").part(b"host").part(b"/a").finish();
+        let forms = [
+            key.form(b"gzip", b""),
+            key.form(b"br", b""),
+            key.form(b"gzip", b"de"),
+            key.form(b"gzipde", b""),
+            key.slice(0, 0),
+            key.slice(4, 0),
+        ];
+        for (at, form) in forms.iter().enumerate() {
+            assert_ne!(*form, key);
+            assert!(!forms[..at].contains(form), "{form:?}");
+            let parts: Vec<&[u8]> = form.parts().collect();
+            assert_eq!(parts[1..], [&b"host"[..], b"/a"]);
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! Stored responses.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
-use lighty_http::{Fields, Status};
+use lighty_http::{Fields, Known, Status};
 
 use crate::disk::BodyFile;
 use crate::key::Key;
 use crate::rules::{Freshness, selecting_key};
+use crate::sums::{block_sums, sum_of_sums};
 
 /// Uses that count; more say nothing about the next ones.
 const USES_MAX: u8 = 3;
@@ -49,7 +50,7 @@ pub(crate) enum StoredPlace {
 /// Checksums of a body that was not compared with them yet.
 #[derive(Debug)]
 pub struct BodyCheck {
-    /// CRC-32C of each block of [`crate::disk::BLOCK_BYTES`].
+    /// CRC-32C of each block of [`crate::sums::BLOCK_BYTES`].
     pub sums: Box<[u32]>,
     /// It is compared each time.
     pub is_permanent: bool,
@@ -116,6 +117,15 @@ impl Content {
     /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// The checksum of the checksums of its blocks, the same in memory and on the disk.
+    fn sum(&self) -> u32 {
+        match self.stored.as_ref().map(|stored| &stored.place) {
+            Some(StoredPlace::Segment(_, sums)) => sum_of_sums(sums),
+            Some(StoredPlace::File(_, sum)) => *sum,
+            None => sum_of_sums(&block_sums(self.pieces.iter().map(|piece| &**piece))),
+        }
     }
 
     /// Its length in bytes.
@@ -224,6 +234,8 @@ pub struct Object {
     was_used: AtomicBool,
     /// Another object has taken its place, or it is not valid any more.
     is_obsolete: AtomicBool,
+    /// The checksum of its body, once it was needed.
+    body_sum: OnceLock<u32>,
 }
 
 impl Object {
@@ -249,6 +261,7 @@ impl Object {
             is_on_disk: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             is_obsolete: AtomicBool::new(false),
+            body_sum: OnceLock::new(),
         }
     }
 
@@ -284,6 +297,32 @@ impl Object {
     /// True if it is the response to a request for its key.
     pub fn fits(&self, request: &Fields) -> bool {
         *selecting_key(&self.head.names, request) == *self.selecting
+    }
+
+    /// Identifies the body: its length, the checksum of all of it, and its validator. After a
+    /// change, an equal one is an accident of two to the power of -32.
+    pub(crate) fn body_version(&self) -> Vec<u8> {
+        let sum = self.body_sum.get_or_init(|| self.content.sum());
+        let fields = &self.head.fields;
+        let validator = fields.get(Known::ETag).or(fields.get(Known::LastModified));
+        let mut version = format!("{:x}-{sum:x}-", self.content.len()).into_bytes();
+        version.extend_from_slice(validator.unwrap_or_default());
+        version
+    }
+
+    /// Bytes that are to be read before encoded forms of the body can be looked up.
+    pub fn unsummed_bytes(&self) -> u64 {
+        if self.body_sum.get().is_some() { 0 } else { self.content.memory_bytes() }
+    }
+
+    /// Reads the body for its checksum.
+    pub fn take_body_sum(&self) {
+        self.body_sum.get_or_init(|| self.content.sum());
+    }
+
+    /// Times that it was served lately, up to three.
+    pub fn recent_uses(&self) -> u8 {
+        self.uses()
     }
 
     /// Bytes of memory that it takes, about.

@@ -1,9 +1,11 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
-//! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses. No
-//! lock is held during I/O or while another one is taken, but for the queues' and then a part's.
+//! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses,
+//! `forms` encoded responses. No lock is held during I/O or while another one is taken, but for the
+//! queues' and then a part's.
 
 mod below;
+mod forms;
 mod pilot;
 mod slices;
 
@@ -25,6 +27,7 @@ use crate::object::Object;
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
 use crate::rules::{preferred_language_key, selecting_key};
 use crate::spill::Spill;
+pub use forms::{FormOf, JoinedForm};
 pub use slices::{SliceMark, SliceVersion};
 
 /// Parts of the index.
@@ -80,6 +83,8 @@ pub struct StoreCounters {
     pub results: [AtomicU64; 11],
     /// Bytes of stored bodies that were served.
     pub saved_bytes: AtomicU64,
+    /// Responses served in a form that was encoded before.
+    pub form_hits: AtomicU64,
     /// Bytes of the bodies that flights have brought so far.
     pub arriving_bytes: AtomicU64,
 }

@@ -4,6 +4,7 @@ pub mod body;
 pub mod cache_orders;
 pub mod cache_trace;
 pub mod client;
+pub mod encoded_forms;
 pub mod environment;
 pub mod extensions;
 pub mod file_part;

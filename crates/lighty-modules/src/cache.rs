@@ -2,8 +2,9 @@
 //!
 //! Reading order: `settings` (directives) · `request_key` · [`Cache::serve`] (the way of a request)
 //! · `waiting` (requests that wait for a fetch) · `fill` (the fetch, a task of its own) · `answer`
-//! and `body` (responses from the store) · `slices` (parts of large responses) · `stores` ·
-//! `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has the rules and the store.
+//! and `body` (responses from the store) · `forms` (encoded ones) · `slices` (parts of large
+//! responses) · `stores` · `outcome` (for logs and Cache-Status) · `purging`. `lighty-cache` has
+//! the rules and the store.
 //!
 //! The cache looks up behind access rules and authentication, in front of the handlers.
 
@@ -12,6 +13,7 @@ mod body;
 mod cold;
 mod explain;
 mod fill;
+mod forms;
 mod handover;
 mod outcome;
 mod purging;
@@ -373,6 +375,7 @@ fn serve_stored(
         return false;
     };
     answer(ex, &object.head, StoredBody::Whole(content));
+    forms::offer(ex, &query.store, object);
     conclude(ex, own, &query.store, word, Some(object));
     true
 }

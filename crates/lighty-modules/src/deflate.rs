@@ -2,12 +2,13 @@
 //!
 //! A filter compresses the response on its way out, whichever handler made it. Reading order:
 //! `coding` (which coding), `settings`, `params`, then this file (whether to compress), `tags`
-//! (conditions), `kept` (files already compressed), `encoder`, `compress_filter`, `memory` (an
-//! encoder's memory).
+//! (conditions), `kept` and `forms` (files and stored responses already compressed), `encoder`,
+//! `compress_filter`, `memory` (an encoder's memory).
 
 mod coding;
 mod compress_filter;
 mod encoder;
+mod forms;
 mod kept;
 mod memory;
 mod params;
@@ -21,8 +22,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_config::Directive;
-use lighty_core::exchange::response::Maker;
-use lighty_core::machine::permits::Permits;
+use lighty_core::exchange::response::{BodyOrigin, Maker};
+use lighty_core::machine::permits::{Permit, Permits};
 use lighty_core::module::{Acts, Hooks, Module, Step, Traits};
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipeline};
@@ -129,6 +130,10 @@ impl Module for Deflate {
         let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
         if is_held(ex, &wanted) {
             return Step::Next;
+        }
+        if let BodyOrigin::Stored(forms) = &ex.response.origin {
+            let forms = Rc::clone(forms);
+            return self.respond_with_form(ex, &settings, wanted, forms);
         }
         if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
             let known =
@@ -272,8 +277,7 @@ impl Deflate {
         // A backend compares its own tags, and may send a 304 for another reason.
         let is_own = ex.response.maker == Maker::Server;
         let is_named = tags::is_named(&ex.request.fields, tag);
-        let is_loaded = || own.load_max.is_some_and(|most| self.load_average(ex) >= most);
-        (is_own && !is_named && !asks_not(ex) && !is_loaded()).then_some(wanted)
+        (is_own && !is_named && !asks_not(ex) && !self.is_loaded(ex, own)).then_some(wanted)
     }
 
     /// Sends a file that is already compressed in place of the original, or else encodes it.
@@ -325,7 +329,7 @@ impl Deflate {
     ) {
         let is_event_stream = is_event_stream(ex);
         let Some(coding) = first_coding(ex, wanted) else { return };
-        if own.load_max.is_some_and(|most| self.load_average(ex) >= most) {
+        if self.is_loaded(ex, own) {
             return note(ex, own, coding, "not: deflate.max-loadavg");
         }
         let inline_bytes_max = own.params.inline_bytes_max(coding);
@@ -361,15 +365,7 @@ impl Deflate {
         sync_flush: bool,
         copy: Option<CacheFile>,
     ) -> io::Result<()> {
-        let params = &own.params;
-        let length = body_length(&ex.response);
-        let out_bytes = if own.out_bytes == 0 { compress_filter::OUT_BYTES } else { own.out_bytes };
-        let between = (own.block_bytes as u64).saturating_add(out_bytes as u64);
-        let memory = params.memory_bytes(coding, length).saturating_add(between);
-        let memory_max = own.memory_bytes_max.min(self.memory_bytes_max);
-        let Some(permit) = self.encoder_bytes.try_acquire(memory, memory_max) else {
-            return Err(io::Error::other("deflate.max-memory"));
-        };
+        let permit = self.lend(ex, own, coding)?;
         let response = &mut ex.response;
         if ex.request.is_head() {
             // A HEAD response gets no length unless the body is in memory: the body of the GET may
@@ -379,19 +375,26 @@ impl Deflate {
             response.body = Body::Stream(Box::new(UnknownLength));
             return Ok(());
         }
-        let plan = CompressPlan {
-            encoder: Encoder::new(coding, params, length)?,
-            block_bytes: own.block_bytes,
-            out_bytes,
-            inline_bytes_max: params.inline_bytes_max(coding),
-            sync_flush,
-            copy,
-            permit,
-        };
+        let plan = CompressPlan { sync_flush, copy, ..plan(ex, own, coding, permit)? };
         let engine = &ex.machine.engine;
-        let body = std::mem::take(&mut response.body);
-        response.body = body.filtered(Box::new(CompressFilter::new(plan, engine)), engine);
+        let body = std::mem::take(&mut ex.response.body);
+        ex.response.body = body.filtered(Box::new(CompressFilter::new(plan, engine)), engine);
         Ok(())
+    }
+
+    /// Lends memory to an encoder for the body.
+    fn lend(&self, ex: &Exchange, own: &DeflateSettings, coding: Coding) -> io::Result<Permit> {
+        let between = (own.block_bytes as u64).saturating_add(out_bytes(own) as u64);
+        let memory = own.params.memory_bytes(coding, body_length(&ex.response));
+        let memory = memory.saturating_add(between);
+        let memory_max = own.memory_bytes_max.min(self.memory_bytes_max);
+        let permit = self.encoder_bytes.try_acquire(memory, memory_max);
+        permit.ok_or_else(|| io::Error::other("deflate.max-memory"))
+    }
+
+    /// True if the machine has too much to do for encoders.
+    fn is_loaded(&self, ex: &Exchange, own: &DeflateSettings) -> bool {
+        own.load_max.is_some_and(|most| self.load_average(ex) >= most)
     }
 
     fn load_average(&self, ex: &Exchange) -> f64 {
@@ -401,6 +404,29 @@ impl Deflate {
         }
         self.load.get().1
     }
+}
+
+/// Output of one turn in bytes.
+fn out_bytes(own: &DeflateSettings) -> usize {
+    if own.out_bytes == 0 { compress_filter::OUT_BYTES } else { own.out_bytes }
+}
+
+/// Parameters for compressing the body, without flushes and without a copy.
+fn plan(
+    ex: &Exchange,
+    own: &DeflateSettings,
+    coding: Coding,
+    permit: Permit,
+) -> io::Result<CompressPlan> {
+    Ok(CompressPlan {
+        encoder: Encoder::new(coding, &own.params, body_length(&ex.response))?,
+        block_bytes: own.block_bytes,
+        out_bytes: out_bytes(own),
+        inline_bytes_max: own.params.inline_bytes_max(coding),
+        sync_flush: false,
+        copy: None,
+        permit,
+    })
 }
 
 /// True if the body's length is worth compressing.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lighty_buf::FileRange;
 use lighty_config::{Directive, Strings};
 use lighty_core::exchange::request_state::FileStatus;
-use lighty_core::exchange::response::Maker;
+use lighty_core::exchange::response::{BodyOrigin, Maker};
 use lighty_core::module::{Hooks, Module, Step, Traits};
 use lighty_core::pipeline::byteranges::{Divided, give_parts, is_a_length};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
@@ -361,7 +361,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<CacheEntry>, named_by: NamedBy) {
             }
             withdraw_ranges(ex);
             ex.response.declared_length = Some(size);
-            ex.response.is_whole_file = true;
+            ex.response.origin = BodyOrigin::WholeFile;
             ex.response.body = whole(entry, size);
         }
     }

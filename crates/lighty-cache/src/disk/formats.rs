@@ -54,10 +54,11 @@ pub fn read_purges(bytes: &[u8]) -> usize {
 pub(super) fn samples() -> [Vec<u8>; 3] {
     use super::footer::Row;
     use super::hash::KeyHash;
-    use super::record::{BodyPlace, BodySums, RecordPlace, block_sums};
+    use super::record::{BodyPlace, BodySums, RecordPlace};
     use crate::key::KeyWriter;
     use crate::object::StoredHead;
     use crate::purge::{PurgeEntry, PurgeKind, PurgeTarget};
+    use crate::sums::block_sums;
 
     let key = KeyWriter::default().part(b"host").part(b"/a").finish();
     let hash = KeyHash::of(&[1; 16], &key);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_io::file::store_dir::{StoreDir, StoreFile};
 
-use super::record::BLOCK_BYTES;
 use super::segment::BodyFile;
+use crate::sums::{BLOCK_BYTES, sum_of_sums};
 
 /// Files that are kept open while nothing reads them.
 const OPEN_MAX: usize = 256;
@@ -83,7 +83,7 @@ impl LargeWriter {
             self.sums.push(self.sum);
         }
         let mut trailer: Vec<u8> = self.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-        let sum = crc32c::crc32c(&trailer);
+        let sum = sum_of_sums(&self.sums);
         trailer.extend_from_slice(&sum.to_le_bytes());
         self.body.file.write_all_at(&trailer, self.written)?;
         dir.rename(&part_name(self.number), &name(self.number))?;
@@ -172,7 +172,7 @@ mod tests {
             }
             let (body, sums, sum) = writer.finish(&dir).expect("named");
             assert_eq!(read_sums(&body.file, length as u64, sum).expect("whole"), sums);
-            assert_eq!(sums, super::super::record::block_sums([&content[..length]].into_iter()));
+            assert_eq!(sums, crate::sums::block_sums([&content[..length]].into_iter()));
             assert_eq!(body.file.read_range(0, length).expect("read"), &content[..length]);
             read_sums(&body.file, length as u64 + 1, sum).expect_err("another length");
             read_sums(&body.file, length as u64, sum ^ 1).expect_err("another file");

@@ -23,15 +23,13 @@ use super::hash::{KEY_HASH_BYTES, KeyHash};
 use crate::key::Key;
 use crate::object::StoredHead;
 use crate::rules::{Freshness, FreshnessFlags};
+use crate::sums::{BLOCK_BYTES, block_sums};
 
 /// Alignment of records, in bytes.
 pub(super) const UNIT_BYTES: u64 = 64;
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 64;
-
-/// Bytes of a body under one checksum.
-pub const BLOCK_BYTES: usize = 64 << 10;
 
 /// Bytes of the largest head that is stored on the disk.
 pub(super) const HEAD_BYTES_MAX: usize = 256 << 10;
@@ -156,27 +154,6 @@ impl Header {
 /// A length, rounded up to whole units.
 pub(super) const fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(UNIT_BYTES)
-}
-
-/// The checksums of a body, one for each block.
-pub(super) fn block_sums<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Box<[u32]> {
-    let (mut sums, mut sum, mut filled) = (Vec::new(), 0, 0);
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let (now, later) = piece.split_at(piece.len().min(BLOCK_BYTES - filled));
-            sum = crc32c::crc32c_append(sum, now);
-            filled += now.len();
-            piece = later;
-            if filled == BLOCK_BYTES {
-                sums.push(sum);
-                (sum, filled) = (0, 0);
-            }
-        }
-    }
-    if filled > 0 {
-        sums.push(sum);
-    }
-    sums.into()
 }
 
 /// True if a body is as it was written.

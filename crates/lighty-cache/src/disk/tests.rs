@@ -14,6 +14,7 @@ use crate::key::KeyWriter;
 use crate::object::StoredHead;
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope};
 use crate::store::{Joined, Limits, ResponseStore};
+use crate::sums::BLOCK_BYTES;
 
 const PLACES: KeyPlaces = KeyPlaces { host: 0, target: 1 };
 

@@ -11,13 +11,12 @@ use lighty_io::file::store_dir::{StoreDir, StoreDirFault};
 use lighty_io::threads;
 
 use super::footer::{Footer, ROW_BYTES, Row};
-use super::record::{
-    self, BodyPlace, BodySums, Record, RecordPlace, UNIT_BYTES, block_sums, padded,
-};
+use super::record::{self, BodyPlace, BodySums, Record, RecordPlace, UNIT_BYTES, padded};
 use super::segment::{self, Segment};
 use super::{Disk, DiskState, large};
 use crate::object::{BodyCheck, Content, Object, StoredBody, StoredPlace};
 use crate::store::ResponseStore;
+use crate::sums::block_sums;
 
 /// Bytes that are written at once.
 pub(super) const BATCH_BYTES: usize = 1 << 20;

@@ -24,6 +24,13 @@ impl ResponseStore {
         if let Some(object) = self.find(key, request) {
             return Some(object);
         }
+        let object = self.load_from(place)?;
+        self.counters.hits.fetch_add(1, Ordering::Relaxed);
+        Some(object)
+    }
+
+    /// Reads an object from the disk into memory, unless it was purged.
+    pub(super) fn load_from(&self, place: &DiskPlace) -> Option<Arc<Object>> {
         let disk = self.disk.as_ref()?;
         let object = disk.load(place)?;
         let purged = self.purges.compare(&object.key, &object.head.tags, object.sent_at);
@@ -36,7 +43,6 @@ impl ResponseStore {
         if purged.soft {
             object.make_stale();
         }
-        self.counters.hits.fetch_add(1, Ordering::Relaxed);
         let object = Arc::new(object);
         self.adopt(&object);
         Some(object)

@@ -20,7 +20,7 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::Extensions;
 use crate::exchange::request::Request;
 use crate::exchange::request_state::RequestState;
-use crate::exchange::response::{Maker, Response};
+use crate::exchange::response::{BodyOrigin, Maker, Response};
 use crate::exchange::stage::Stages;
 use crate::exchange::tunnel::Tunnel;
 use crate::generation::Generation;
@@ -328,7 +328,7 @@ impl AwayResponse {
             head_content_length,
             declared_length,
             length_unsent: _,
-            is_whole_file,
+            origin: _,
             ends_with_connection,
             unfiltered,
             tunnel: _,
@@ -343,7 +343,7 @@ impl AwayResponse {
             has_head_content_length: head_content_length.is_some(),
             declared_length: declared_length.unwrap_or(0),
             has_declared_length: declared_length.is_some(),
-            is_whole_file: *is_whole_file,
+            is_whole_file: response.is_whole_file(),
             ends_with_connection: *ends_with_connection,
             unfiltered: *unfiltered,
         }
@@ -357,7 +357,10 @@ impl AwayResponse {
         response.head_content_length =
             Some(self.head_content_length).filter(|_| self.has_head_content_length);
         response.declared_length = Some(self.declared_length).filter(|_| self.has_declared_length);
-        response.is_whole_file = self.is_whole_file;
+        // A stored response that was put away is encoded anew.
+        if self.is_whole_file {
+            response.origin = BodyOrigin::WholeFile;
+        }
         response.ends_with_connection = self.ends_with_connection;
         response.unfiltered = self.unfiltered;
     }

@@ -1,8 +1,11 @@
 //! The server's response.
 
+use std::rc::Rc;
+
 use lighty_http::{Fields, Known, Status};
 
 use crate::exchange::body::Body;
+use crate::exchange::encoded_forms::EncodedForms;
 use crate::exchange::tunnel::Tunnel;
 
 /// One response, reusable. A handler sets the status, its own fields and the body; the protocol
@@ -29,8 +32,8 @@ pub struct Response {
     pub declared_length: Option<u64>,
     /// Length of the content that a 304 stands for, if known.
     pub length_unsent: Option<u64>,
-    /// The handler declares that the body is the whole, unmodified file at the physical path.
-    pub is_whole_file: bool,
+    /// The handler's declaration of an unmodified body.
+    pub origin: BodyOrigin,
     /// A body of unknown length ends by closing the connection, even where the protocol could mark
     /// its end. HEAD then reports no length. Protocols that always mark the end ignore this.
     pub ends_with_connection: bool,
@@ -52,6 +55,19 @@ pub enum Maker {
     Program,
     /// A backend.
     Backend,
+}
+
+/// Source of a body that nothing has modified. Everything that changes or replaces the body resets
+/// it.
+#[derive(Clone, Default)]
+pub enum BodyOrigin {
+    /// Any source, or a modified body.
+    #[default]
+    Other,
+    /// The body is the whole file at the physical path.
+    WholeFile,
+    /// The body is a whole stored response.
+    Stored(Rc<dyn EncodedForms>),
 }
 
 /// Fields of which a response has at most one (RFC 9110).
@@ -77,7 +93,7 @@ impl Response {
         self.head_content_length = None;
         self.declared_length = None;
         self.length_unsent = None;
-        self.is_whole_file = false;
+        self.origin = BodyOrigin::Other;
         self.ends_with_connection = false;
         self.unfiltered = false;
         self.tunnel = None;
@@ -132,6 +148,11 @@ impl Response {
 }
 
 impl Response {
+    /// True if the body is the whole, unmodified file at the physical path.
+    pub fn is_whole_file(&self) -> bool {
+        matches!(self.origin, BodyOrigin::WholeFile)
+    }
+
     /// True if no handler has set a body yet.
     pub fn body_is_default(&self) -> bool {
         matches!(self.body, Body::Empty) && self.head_content_length.is_none()

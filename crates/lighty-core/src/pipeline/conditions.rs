@@ -10,7 +10,7 @@ use super::phase::Phase;
 use super::{error_page, is_conditional};
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
-use crate::exchange::response::{Maker, Response};
+use crate::exchange::response::{BodyOrigin, Maker, Response};
 
 /// The validators of the response: its own fields, otherwise `others`. A Last-Modified that is no
 /// date counts as none.
@@ -106,7 +106,7 @@ pub fn not_modified(response: &mut Response) {
     response.length_unsent = response.head_content_length.or(response.body.known_length());
     response.status = Status::NOT_MODIFIED;
     response.body = Body::Empty;
-    response.is_whole_file = false;
+    response.origin = BodyOrigin::Other;
     response.ends_with_connection = false;
     (response.declared_length, response.head_content_length) = (None, None);
     for name in [Known::ContentLength, Known::ContentRange] {

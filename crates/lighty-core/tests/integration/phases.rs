@@ -280,7 +280,7 @@ fn known(ex: &Exchange) -> String {
         (fields(&request.fields), request.fields.as_wire(), &request.auth_realm),
         (request.head_bytes, ex.ordinal, ex.environment.iter().collect::<Vec<_>>()),
         (response.status, fields(&response.fields), response.fields.as_wire()),
-        (response.head_content_length, response.declared_length, response.is_whole_file),
+        (response.head_content_length, response.declared_length, response.is_whole_file()),
         (response.is_last, response.answered, response.unfiltered, response.ends_with_connection),
         (
             response.tunnel.is_some(),

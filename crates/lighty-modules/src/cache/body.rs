@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
-use lighty_cache::disk::BLOCK_BYTES;
 use lighty_cache::flight::{FlightPiece, Passenger};
 use lighty_cache::object::BodyCheck;
+use lighty_cache::sums::BLOCK_BYTES;
 use lighty_core::exchange::body::{BodyChunk, BodyStream};
 use lighty_core::{Fault, FaultReport};
 use lighty_io::file::{FileEngine, OpenFile, OwnedBuf};

@@ -397,7 +397,8 @@ impl Filter for AsIs {
     }
 }
 
-fn bytes_of(chunk: Chunk<Rc<lighty_io::file::OpenFile>>) -> Option<Bytes> {
+/// The bytes of a chunk in memory.
+pub(super) fn bytes_of(chunk: Chunk<Rc<lighty_io::file::OpenFile>>) -> Option<Bytes> {
     match chunk {
         Chunk::Memory(bytes) => Some(bytes),
         Chunk::File(_) => None,

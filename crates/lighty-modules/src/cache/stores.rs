@@ -199,6 +199,7 @@ fn counters(store: &ResponseStore) -> impl Iterator<Item = (&'static str, u64)> 
         ("dropped", &own.purged),
         ("fetches", &own.misses),
         ("saved-bytes", &own.saved_bytes),
+        ("encoded-hits", &own.form_hits),
     ];
     results.chain(others).map(|(figure, value)| (figure, value.load(Ordering::Relaxed)))
 }

@@ -16,7 +16,7 @@ use super::coding::Coding;
 /// True if the response is a whole file, unmodified.
 pub(super) fn is_whole_file(ex: &Exchange) -> bool {
     ex.response.status == Status::OK
-        && ex.response.is_whole_file
+        && ex.response.is_whole_file()
         && matches!(ex.response.body, Body::Cached(_) | Body::File { .. })
 }
 

@@ -53,6 +53,19 @@ impl EncoderParams {
         self.bzip2_block = level;
     }
 
+    /// Identifies a coding with its parameters.
+    pub(super) fn form(&self, coding: Coding) -> Vec<u8> {
+        let numbers = match coding {
+            Coding::Gzip | Coding::Deflate => [self.zlib_level, self.zlib_window.into(), 0],
+            Coding::Brotli => [self.brotli_quality, self.brotli_window, self.brotli_mode],
+            Coding::Zstd => [self.zstd_level.cast_unsigned(), self.zstd_window, self.zstd_strategy],
+            Coding::Bzip2 => [self.bzip2_block, self.bzip2_work, 0],
+        };
+        let mut form = coding.name().as_bytes().to_vec();
+        numbers.iter().for_each(|number| form.extend_from_slice(&number.to_be_bytes()));
+        form
+    }
+
     /// Maximum bytes compressed without leaving the event loop.
     pub(super) fn inline_bytes_max(&self, coding: Coding) -> usize {
         match coding {

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
+use lighty_core::exchange::response::BodyOrigin;
 use lighty_core::{Body, BodyChunk, Exchange, FaultReport, Filter, Response, Source};
 use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, OpenFile};
@@ -59,7 +60,7 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
         }
     };
     ex.response.body = if all.is_empty() { Body::Empty } else { Body::Memory(all.into()) };
-    ex.response.is_whole_file = false;
+    ex.response.origin = BodyOrigin::Other;
     true
 }
 
@@ -111,7 +112,7 @@ pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
         forget_representation(ex);
         ex.response.body = body.filtered(Box::new(end), &engine);
     }
-    ex.response.is_whole_file = false;
+    ex.response.origin = BodyOrigin::Other;
     met
 }
 
@@ -171,7 +172,7 @@ pub(super) async fn collect(ex: &mut Exchange, most: usize) -> bool {
             None => ends = true,
         }
     }
-    ex.response.is_whole_file = false;
+    ex.response.origin = BodyOrigin::Other;
     if ends {
         ex.response.body = Body::Memory(all.into());
         return true;

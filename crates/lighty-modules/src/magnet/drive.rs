@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_core::exchange::response::BodyOrigin;
 use lighty_core::exchange::span::Span;
 use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
@@ -440,7 +441,7 @@ fn has_no_body(status: Status) -> bool {
 
 fn drop_body(response: &mut Response) {
     response.body = Body::Empty;
-    response.is_whole_file = false;
+    response.origin = BodyOrigin::Other;
     response.declared_length = None;
     response.fields.remove(Known::ContentLength);
 }

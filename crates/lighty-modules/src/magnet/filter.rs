@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
+use lighty_core::exchange::response::BodyOrigin;
 use lighty_core::{BodyChunk, Exchange, Fault, FaultReport, Filter, Source, Step};
 use lighty_http::{Known, Status};
 use lighty_io::clock::Clock;
@@ -112,7 +113,7 @@ impl Magnet {
             response.fields.remove(name);
         }
         (response.declared_length, response.head_content_length) = (None, None);
-        response.is_whole_file = false;
+        response.origin = BodyOrigin::Other;
         Ok(Ok(()))
     }
 }

@@ -4,6 +4,7 @@ mod attacks;
 mod bars;
 mod disk;
 mod flights;
+mod forms;
 mod lessons;
 mod observing;
 mod pairs;

@@ -11,12 +11,18 @@ use crate::status::stores::stores;
 /// A metric of a store: its name, its kind, its help text, and the figure.
 type StoreRow = (&'static str, MetricKind, &'static str, &'static str);
 
-const ROWS: [StoreRow; 10] = [
+const ROWS: [StoreRow; 11] = [
     (
         "lighty_cache_saved_bytes",
         MetricKind::Counter,
         "Bytes of stored bodies that were served.",
         "saved-bytes",
+    ),
+    (
+        "lighty_cache_encoded_hits",
+        MetricKind::Counter,
+        "Responses served in a form that was encoded before.",
+        "encoded-hits",
     ),
     ("lighty_cache_fetches", MetricKind::Counter, "Fetches for the store.", "fetches"),
     ("lighty_cache_stored", MetricKind::Counter, "Responses stored.", "stored"),

@@ -51,6 +51,9 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// Segments that a store is divided into.
 const SEGMENTS: u64 = 1_024;
 
+/// Bytes of purge rules that wait for the disk. Beyond, the log is written anew.
+const PURGES_QUEUED_BYTES: usize = 64 << 10;
+
 /// First line of a store's description, before its secret.
 const DESCRIPTION: &str = "lighty-cache 1";
 
@@ -145,6 +148,10 @@ pub struct Disk {
     arriving_bytes: AtomicU64,
     /// Bytes of memory of the index and of filters, when they were last summed up.
     memory_bytes: AtomicU64,
+    /// The same of the entries in use.
+    entry_bytes: AtomicU64,
+    /// Bytes of objects and purge rules that wait for the disk.
+    queued_bytes: AtomicU64,
     dir: OnceLock<StoreDir>,
     state: AtomicU8,
     queue: Mutex<DiskQueue>,
@@ -161,8 +168,14 @@ pub struct Disk {
 struct DiskQueue {
     objects: VecDeque<Arc<Object>>,
     bytes: u64,
+    /// Moments of the oldest request in the batch that is being written; 0: no batch.
+    batch_oldest: u64,
+    /// Bytes of that batch.
+    batch_bytes: u64,
     /// Purge rules as they are appended to the log.
     purges: Vec<u8>,
+    /// There were too many: the log is to be written anew.
+    has_lost_purges: bool,
     /// Purge rules so far, and the ones that are in the log.
     purges_queued: u64,
     purges_written: u64,
@@ -175,6 +188,34 @@ struct DiskQueue {
     is_closing: bool,
     /// The thread is writing.
     is_busy: bool,
+}
+
+impl DiskQueue {
+    fn has_purges(&self) -> bool {
+        !self.purges.is_empty() || self.has_lost_purges
+    }
+
+    /// Takes the objects that are written next.
+    fn begin_batch(&mut self) -> VecDeque<Arc<Object>> {
+        self.batch_oldest = self.oldest_queued();
+        self.batch_bytes += std::mem::take(&mut self.bytes);
+        std::mem::take(&mut self.objects)
+    }
+
+    fn end_batch(&mut self) {
+        self.is_busy = false;
+        (self.batch_oldest, self.batch_bytes) = (u64::MAX, 0);
+    }
+
+    /// A moment that no request of an object here was sent before.
+    fn oldest_moment(&self) -> u64 {
+        let queued = self.oldest_queued();
+        if self.is_busy { queued.min(self.batch_oldest) } else { queued }
+    }
+
+    fn oldest_queued(&self) -> u64 {
+        self.objects.iter().map(|object| object.sent_at).min().unwrap_or(u64::MAX)
+    }
 }
 
 /// Place of a response on the disk.
@@ -222,6 +263,8 @@ impl Disk {
             next_file: AtomicU64::new(first_file.max(1)),
             arriving_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
+            entry_bytes: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
             dir: OnceLock::new(),
             state: AtomicU8::new(DiskState::Waiting as u8),
             queue: Mutex::default(),
@@ -317,11 +360,46 @@ impl Disk {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that the entries in use take: the ones of removed segments are used again.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        self.entry_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that wait for the disk.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A moment that no request of a response on the disk, or on the way there, was sent before.
+    pub(crate) fn oldest_moment(&self) -> u64 {
+        if matches!(self.state(), DiskState::Waiting | DiskState::Recovering) {
+            return 0;
+        }
+        // In the order in which responses go from one to the next.
+        let queued = self.queue().oldest_moment();
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().fold(queued, |oldest, segment| oldest.min(segment.oldest()))
+    }
+
+    /// Sums up the memory that waits for the disk.
+    fn note_queued(&self, queue: &DiskQueue) {
+        let bytes = queue.bytes + queue.batch_bytes + queue.purges.len() as u64;
+        self.queued_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A batch has been written, or given up.
+    fn end_batch(&self) {
+        let mut queue = self.queue();
+        queue.end_batch();
+        self.note_queued(&queue);
+    }
+
     /// Sums up the memory of the index.
     fn note_memory(&self) {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let urls: u64 = segments.values().map(|segment| segment.memory_bytes()).sum();
-        self.memory_bytes.store(self.index.extent().1 + urls, Ordering::Relaxed);
+        self.memory_bytes.store(self.index.memory_bytes() + urls, Ordering::Relaxed);
+        self.entry_bytes.store(self.index.extent().1 + urls, Ordering::Relaxed);
     }
 
     fn queue(&self) -> MutexGuard<'_, DiskQueue> {
@@ -404,8 +482,9 @@ impl Disk {
     pub(crate) fn save(&self, object: &Arc<Object>) -> bool {
         let mut queue = self.queue();
         let bytes = object.bytes();
-        let has_room =
-            object.content.stored().is_some() || queue.bytes + bytes <= self.limits().queued_bytes;
+        let has_room = object.content.stored().is_some()
+            || queue.objects.is_empty()
+            || queue.bytes + bytes <= self.limits().queued_bytes;
         let is_open = !matches!(self.state(), DiskState::Failing | DiskState::Closed);
         if queue.is_closing || !has_room || !is_open {
             drop(queue);
@@ -416,6 +495,7 @@ impl Disk {
         let is_due = queue.objects.is_empty() || queue.bytes + bytes >= writer::BATCH_BYTES as u64;
         queue.bytes += bytes;
         queue.objects.push_back(Arc::clone(object));
+        self.note_queued(&queue);
         if is_due {
             self.has_work.notify_all();
         }
@@ -524,8 +604,15 @@ impl Disk {
     /// Has a purge rule appended to the log.
     pub(crate) fn log_purge(&self, rule: &[u8]) {
         let mut queue = self.queue();
-        queue.purges.extend_from_slice(rule);
+        if queue.purges.len() + rule.len() > PURGES_QUEUED_BYTES {
+            queue.purges = Vec::new();
+            queue.has_lost_purges = true;
+        }
+        if !queue.has_lost_purges {
+            queue.purges.extend_from_slice(rule);
+        }
         queue.purges_queued += 1;
+        self.note_queued(&queue);
         self.has_work.notify_all();
     }
 

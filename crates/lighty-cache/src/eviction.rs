@@ -14,8 +14,20 @@ use crate::object::Object;
 /// The small queue's share of all bytes is one part in so many.
 const SMALL_SHARE: u64 = 10;
 
-/// Places of removed objects that a queue may have beside one for each that is present.
-const GAPS_MAX: usize = 1_024;
+/// Places of removed objects that a queue may have, beside one for every four that are present.
+const GAPS_MAX: usize = 64;
+
+/// Bytes of a gap: the object itself, without its contents, stays until then.
+const GAP_BYTES: usize = size_of::<Object>() + 32 + size_of::<Place>();
+
+/// Hashes of objects that left, while the main queue has fewer objects.
+const GHOSTS_MIN: usize = 1_024;
+
+/// Share of the budget that ghosts may take: one part in so many.
+const GHOSTS_SHARE: u64 = 64;
+
+/// Bytes of a ghost, in the order and in the set, when these have just grown.
+const GHOST_BYTES: u64 = 60;
 
 /// The queues of a store.
 #[derive(Debug, Default)]
@@ -23,6 +35,8 @@ pub(crate) struct Queues {
     small: Queue,
     main: Queue,
     ghosts: Ghosts,
+    /// Ghosts that the budget has room for.
+    ghosts_max: usize,
 }
 
 /// Objects in the order of their arrival. A place without its object is a gap.
@@ -49,9 +63,21 @@ struct Ghosts {
 }
 
 impl Queues {
+    /// Sets the budget of the store.
+    pub(crate) fn limit(&mut self, memory: u64) {
+        let most = (memory / GHOSTS_SHARE / GHOST_BYTES).min(u64::from(u32::MAX));
+        self.ghosts_max = most as usize;
+    }
+
     /// Bytes of all objects.
     pub(crate) fn bytes(&self) -> u64 {
         self.small.bytes + self.main.bytes
+    }
+
+    /// Bytes of gaps and ghosts.
+    pub(crate) fn beside_bytes(&self) -> u64 {
+        let gaps = self.small.gaps() + self.main.gaps();
+        (gaps * GAP_BYTES) as u64 + self.ghosts.bytes()
     }
 
     /// Number of all objects.
@@ -86,7 +112,8 @@ impl Queues {
                     self.main.push(&object);
                     continue;
                 }
-                self.ghosts.add(hash(&object), self.main.count.max(GAPS_MAX));
+                let most = self.main.count.max(GHOSTS_MIN).min(self.ghosts_max);
+                self.ghosts.add(hash(&object), most);
                 return Some(object);
             }
             let object = self.main.pop()?;
@@ -115,10 +142,23 @@ impl Queue {
             let present = place.object.upgrade().filter(|object| !object.is_removed());
             if let Some(object) = present {
                 self.lose(place.bytes);
+                self.shrink();
                 return Some(object);
             }
         }
         None
+    }
+
+    /// Number of places of removed objects.
+    fn gaps(&self) -> usize {
+        self.places.len().saturating_sub(self.count)
+    }
+
+    /// Gives the memory back that it needed for many more places.
+    fn shrink(&mut self) {
+        if self.places.capacity() > 4 * self.places.len() + GAPS_MAX {
+            self.places.shrink_to(2 * self.places.len());
+        }
     }
 
     fn lose(&mut self, bytes: u64) {
@@ -126,16 +166,21 @@ impl Queue {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Removes the gaps once they are more than the objects.
+    /// Removes the gaps once they are too many.
     fn close_gaps(&mut self) {
-        if self.places.len() > 2 * self.count + GAPS_MAX {
+        if self.gaps() > self.count / 4 + GAPS_MAX {
             let is_present = |object: Arc<Object>| !object.is_removed();
             self.places.retain(|place| place.object.upgrade().is_some_and(is_present));
+            self.shrink();
         }
     }
 }
 
 impl Ghosts {
+    fn bytes(&self) -> u64 {
+        self.order.len() as u64 * GHOST_BYTES
+    }
+
     fn add(&mut self, hash: u64, most: usize) {
         if self.known.insert(hash) {
             self.order.push_back(hash);
@@ -144,6 +189,10 @@ impl Ghosts {
             if let Some(oldest) = self.order.pop_front() {
                 self.known.remove(&oldest);
             }
+        }
+        if self.order.capacity() > 4 * self.order.len() + GHOSTS_MIN {
+            self.order.shrink_to(2 * self.order.len());
+            self.known.shrink_to(2 * self.known.len());
         }
     }
 
@@ -198,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_scan_leaves_the_objects_in_use() {
-        let mut bed = Bed { queues: Queues::default(), present: Default::default(), most: 100 };
+        let mut bed = Bed { queues: queues(), present: Default::default(), most: 100 };
         for _ in 0..5 {
             (0..50).for_each(|number| _ = bed.ask(number));
         }
@@ -209,16 +258,38 @@ mod tests {
 
     #[test]
     fn an_object_that_comes_back_soon_goes_to_the_main_queue() {
-        let mut bed = Bed { queues: Queues::default(), present: Default::default(), most: 10 };
+        let mut bed = Bed { queues: queues(), present: Default::default(), most: 10 };
         (0..30).for_each(|number| _ = bed.ask(number));
         let gone = (0..30).rev().find(|number| !bed.present.contains_key(number)).expect("one");
         assert!(!bed.ask(gone));
         assert!(bed.present[&gone].is_in_main());
     }
 
+    fn queues() -> Queues {
+        let mut queues = Queues::default();
+        queues.limit(1 << 20);
+        queues
+    }
+
+    #[test]
+    fn ghosts_stay_within_their_share() {
+        for memory in [0, 1 << 20, 16 << 20] {
+            let mut queues = Queues::default();
+            queues.limit(memory);
+            // As many as a store of so many objects would keep.
+            for number in 0..100_000 {
+                let most = 50_000.min(queues.ghosts_max);
+                queues.ghosts.add(number, most);
+            }
+            let bytes = queues.beside_bytes();
+            assert!(bytes <= memory / GHOSTS_SHARE + 256, "{memory}: {bytes}");
+            assert!(bytes >= memory / GHOSTS_SHARE / 2, "{memory}: {bytes}");
+        }
+    }
+
     #[test]
     fn removed_objects_count_no_longer_and_leave_no_gaps() {
-        let mut queues = Queues::default();
+        let mut queues = queues();
         for number in 0..10_000 {
             let one = object(number);
             queues.add(&one, u64::from(number));
@@ -227,6 +298,7 @@ mod tests {
         }
         assert_eq!((queues.bytes(), queues.count()), (0, 0));
         assert!(queues.small.places.len() <= GAPS_MAX + 1, "{}", queues.small.places.len());
+        assert!(queues.beside_bytes() <= ((GAPS_MAX + 1) * GAP_BYTES) as u64);
         assert!(queues.evict(hash).is_none());
     }
 }

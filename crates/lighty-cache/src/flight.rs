@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::disk::BodyFile;
 use crate::object::{Content, Object, StoredHead};
+use crate::store::Beside;
 
 /// Requests that may wait for one flight.
 pub const PASSENGERS_MAX: usize = 10_000;
@@ -19,16 +20,32 @@ pub const PASSENGERS_MAX: usize = 10_000;
 /// Bytes of a body that is too large to be stored which may wait for its slowest reader.
 pub const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Bytes of a large body that may wait for the disk.
-const SPILL_BYTES: u64 = 2 << 20;
+/// The same for stores with little memory or many flights. Of a large body, twice as much may wait
+/// for the disk.
+const WINDOW_BYTES_MIN: u64 = 64 << 10;
 
 /// Bytes of a file that are sent as one piece.
 const FILE_PIECE_BYTES: u64 = 1 << 20;
+
+/// Bytes that a flight takes beside its body: itself, its places in the index, and its pilot. A test
+/// compares them with the memory of a process.
+pub(crate) const FLIGHT_BYTES: u64 = 1_280;
+
+/// Bytes that a passenger takes in its flight.
+const SEAT_BYTES: u64 = 2 * (size_of::<(u64, Seat)>() as u64 + 1);
+
+/// Bytes that a piece of a body takes beside its contents.
+const PIECE_BYTES: u64 = 96;
+
+/// Pieces with fewer bytes are copied: each of them would keep a buffer.
+const SMALL_PIECE_BYTES: usize = 4_096;
 
 /// A flight.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     state: Mutex<FlightState>,
+    /// The memory of flights counts there.
+    beside: Arc<Beside>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +73,9 @@ struct FlightState {
     pilot: Option<Waker>,
     /// A passenger that has waited too long was let go at this time.
     promoted_ms: Option<u64>,
+    /// Bytes of memory beside body and passengers, and the ones that count now.
+    own_bytes: u64,
+    counted_bytes: u64,
 }
 
 /// A passenger, as its flight knows it.
@@ -136,6 +156,25 @@ pub enum FlightPiece {
 pub struct FlightBroken;
 
 impl Flight {
+    /// A flight with a key of so many bytes.
+    pub(crate) fn new(beside: &Arc<Beside>, key_bytes: usize) -> Self {
+        let flight = Self { state: Mutex::default(), beside: Arc::clone(beside) };
+        {
+            let mut state = flight.state();
+            state.own_bytes = FLIGHT_BYTES + key_bytes as u64;
+            flight.count(&mut state);
+        }
+        flight
+    }
+
+    /// Has the memory count that the flight takes now.
+    fn count(&self, state: &mut FlightState) {
+        let seats = state.passengers.len() as u64 * SEAT_BYTES;
+        let pieces = state.pieces.len() as u64 * PIECE_BYTES;
+        let bytes = state.own_bytes + state.bytes + seats + pieces;
+        self.beside.change(std::mem::replace(&mut state.counted_bytes, bytes), bytes);
+    }
+
     fn state(&self) -> MutexGuard<'_, FlightState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,6 +188,7 @@ impl Flight {
         let number = state.next_number;
         state.next_number += 1;
         state.passengers.insert(number, Seat::default());
+        self.count(&mut state);
         Some(Passenger { flight: Arc::clone(self), number })
     }
 
@@ -159,12 +199,15 @@ impl Flight {
 
     pub(crate) fn depart(&self, head: Arc<FlightHead>) {
         self.change(|state| {
+            state.own_bytes += head.head.bytes() + head.selecting.len() as u64;
             state.head = Some(head);
             state.stage = FlightStage::Streaming;
         });
     }
 
     pub(crate) fn push(&self, piece: Bytes) {
+        let is_small = piece.len() < SMALL_PIECE_BYTES;
+        let piece = if is_small { Bytes::copy_from_slice(&piece) } else { piece };
         self.change(|state| {
             let (at, bytes) = (state.length, piece.len() as u64);
             state.length += bytes;
@@ -176,9 +219,28 @@ impl Flight {
     /// The body so far, to be stored. `None` if it is too large.
     pub(crate) fn content(&self) -> Option<Content> {
         let state = self.state();
+        if state.is_windowed || state.filed.is_some() {
+            return None;
+        }
+        // Pieces may be parts of larger buffers, which must not stay with the object.
+        let mut body = Vec::with_capacity(usize::try_from(state.bytes).ok()?);
+        state.pieces.iter().for_each(|(_, piece)| body.extend_from_slice(piece));
         let mut content = Content::default();
-        state.pieces.iter().for_each(|(_, piece)| content.push(piece.clone()));
-        Some(content).filter(|_| !state.is_windowed && state.filed.is_none())
+        content.push(body.into());
+        Some(content)
+    }
+
+    /// Takes the pieces of the stored body in place of its own. They count there.
+    pub(crate) fn share(&self, content: &Content) {
+        let mut state = self.state();
+        state.bytes = 0;
+        let mut at = 0;
+        state.pieces = VecDeque::with_capacity(content.pieces().len());
+        for piece in content.pieces() {
+            state.pieces.push_back((at, piece.clone()));
+            at += piece.len() as u64;
+        }
+        self.count(&mut state);
     }
 
     /// Keeps only the pieces that a passenger has not read, from now on.
@@ -186,6 +248,7 @@ impl Flight {
         let mut state = self.state();
         state.is_windowed = true;
         state.drop_read();
+        self.count(&mut state);
         let pilot = state.pilot.take();
         drop(state);
         if let Some(pilot) = pilot {
@@ -241,6 +304,7 @@ impl Flight {
             state.bytes = state.bytes.saturating_sub(bytes);
             state.pieces.pop_front();
         }
+        self.count(&mut state);
         let pilot = state.pilot.take();
         drop(state);
         if let Some(pilot) = pilot {
@@ -248,12 +312,14 @@ impl Flight {
         }
     }
 
-    /// Ready unless too much of the body waits for a slow passenger.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready unless too much of the body waits for a slow passenger or for the disk: `share` bytes,
+    /// within limits.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, share: u64) -> Poll<()> {
         let mut state = self.state();
+        let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
         let has_room = match (state.is_windowed, state.is_spilled) {
-            (true, _) => state.bytes <= WINDOW_BYTES || state.passengers.is_empty(),
-            (false, is_spilled) => !is_spilled || state.bytes <= SPILL_BYTES,
+            (true, _) => state.bytes <= window || state.passengers.is_empty(),
+            (false, is_spilled) => !is_spilled || state.bytes <= 2 * window,
         };
         if has_room {
             return Poll::Ready(());
@@ -301,10 +367,18 @@ impl Flight {
     fn change(&self, change: impl FnOnce(&mut FlightState)) {
         let mut state = self.state();
         change(&mut state);
+        self.count(&mut state);
         let seats = state.passengers.values_mut();
         let wakers: Vec<_> = seats.filter_map(|seat| seat.waker.take()).collect();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.beside.change(state.counted_bytes, 0);
     }
 }
 
@@ -389,6 +463,7 @@ impl Passenger {
         let mut state = self.flight.state();
         if let Some(piece) = state.take_piece(self.number) {
             let pilot = if state.is_windowed { state.pilot.take() } else { None };
+            self.flight.count(&mut state);
             drop(state);
             if let Some(pilot) = pilot {
                 pilot.wake();
@@ -434,6 +509,7 @@ impl Drop for Passenger {
         if state.is_windowed {
             state.drop_read();
         }
+        self.flight.count(&mut state);
         let is_awaited = state.is_windowed || state.passengers.is_empty();
         let pilot = if is_awaited { state.pilot.take() } else { None };
         drop(state);

@@ -185,6 +185,16 @@ pub struct StoredHead {
     pub tags: Box<[u64]>,
 }
 
+impl StoredHead {
+    /// Bytes of memory that it takes beside itself. The index has the names once more.
+    pub(crate) fn bytes(&self) -> u64 {
+        let fields = self.fields.as_bytes().len() + 24 * self.fields.len();
+        let names: usize = self.names.iter().map(|name| 2 * (name.len() + 32)).sum();
+        let language = self.language.as_ref().map_or(0, |language| language.len());
+        (fields + names + language + 8 * self.tags.len()) as u64
+    }
+}
+
 #[cfg(test)]
 impl StoredHead {
     /// A head for tests of other things.
@@ -228,6 +238,8 @@ pub struct Object {
     is_stale: AtomicBool,
     /// It has left the index.
     is_removed: AtomicBool,
+    /// It is in a queue of [`crate::eviction`], or was.
+    is_held: AtomicBool,
     /// It was written to the disk, or comes from there.
     is_on_disk: AtomicBool,
     /// It was used since it is in memory.
@@ -258,6 +270,7 @@ impl Object {
             is_in_main: AtomicBool::new(false),
             is_stale: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             is_on_disk: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             is_obsolete: AtomicBool::new(false),
@@ -327,11 +340,8 @@ impl Object {
 
     /// Bytes of memory that it takes, about.
     pub fn bytes(&self) -> u64 {
-        let fields = self.head.fields.as_bytes().len() + 24 * self.head.fields.len();
-        let language = self.head.language.as_ref().map_or(0, |language| language.len());
-        let selecting = self.selecting.len() + language;
-        let around = self.key.as_bytes().len() + selecting + fields + 8 * self.head.tags.len();
-        self.content.memory_bytes() + around as u64 + OVERHEAD_BYTES
+        let around = self.key.as_bytes().len() + self.selecting.len();
+        self.content.memory_bytes() + self.head.bytes() + around as u64 + OVERHEAD_BYTES
     }
 
     /// True if a soft purge has made it stale.
@@ -368,6 +378,15 @@ impl Object {
 
     pub(crate) fn set_in_main(&self, is_in_main: bool) {
         self.is_in_main.store(is_in_main, Ordering::Relaxed);
+    }
+
+    /// True if it is in a queue of [`crate::eviction`], or was.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_held(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
     }
 
     /// Marks it as removed. Returns false if it was already.

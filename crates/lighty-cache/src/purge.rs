@@ -4,18 +4,35 @@
 //! A moment is the time of the last purge in milliseconds since 1970, and later than each earlier
 //! one: a hit compares one number unless a purge has happened since the object was last compared. A
 //! purge covers requests to backends that are under way, and what an earlier process has stored.
+//!
+//! Rules go once no response is left that is older than they are. Of too many, the older half
+//! becomes one rule for everything that was not used since.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use crate::disk::hash::{Seed, short_hash};
 use crate::key::Key;
 use crate::object::Object;
+use crate::store::{rebuild_map, table_bytes};
 
-/// Maximum number of rules. Beyond, a rule for everything takes their place: too much is purged
-/// rather than too little.
+/// Maximum number of rules, in a store with much memory. Beyond, a rule for everything takes the
+/// place of the older half: too much is purged rather than too little.
 pub const RULES_MAX: usize = 100_000;
+
+/// Rules that any store has room for.
+const RULES_MIN: usize = 448;
+
+/// Share of the budget that rules for names may take, and rules for prefixes: one part in so many
+/// each.
+const RULES_SHARE: u64 = 40;
+
+/// Bytes of prefix rules that any store has room for.
+const PREFIX_BYTES_MIN: u64 = 16 << 10;
+
+/// New rules, as a part of the most, after which the old ones are looked through.
+const SWEEP_SHARE: usize = 32;
 
 /// Maximum number of rules for prefixes, which are compared one after the other.
 pub const PREFIX_RULES_MAX: usize = 1_024;
@@ -112,6 +129,20 @@ impl Moments {
         *last = moment.max(*last);
     }
 
+    /// Forgets purges before a moment. Returns false if none is left.
+    fn expire(&mut self, before: u64) -> bool {
+        for last in [&mut self.hard, &mut self.soft] {
+            if *last < before {
+                *last = 0;
+            }
+        }
+        self.last() > 0
+    }
+
+    fn last(self) -> u64 {
+        self.hard.max(self.soft)
+    }
+
     fn entries(self, target: PurgeTarget) -> impl Iterator<Item = PurgeEntry> {
         let moments = [(PurgeKind::Hard, self.hard), (PurgeKind::Soft, self.soft)];
         let moments = moments.into_iter().filter(|(_, moment)| *moment > 0);
@@ -127,6 +158,12 @@ pub(crate) struct Purges {
     /// A purge from now on has at least this moment.
     moment: AtomicU64,
     rules: RwLock<Rules>,
+    /// Bytes that the rules take.
+    bytes: AtomicU64,
+    /// Rules since the last sweep.
+    added: AtomicUsize,
+    rules_max: AtomicUsize,
+    prefix_bytes_max: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +172,7 @@ struct Rules {
     /// By hash of scope and name.
     named: HashMap<u64, Moments, foldhash::fast::RandomState>,
     prefixes: Vec<PrefixRule>,
+    prefix_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -144,9 +182,64 @@ struct PrefixRule {
     moments: Moments,
 }
 
+/// Bytes of a rule for a name in its table.
+const NAMED_BYTES: usize = size_of::<(u64, Moments)>();
+
+impl PrefixRule {
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> u64 {
+        // Its place may be in a list that is half full.
+        (2 * size_of::<Self>() + self.host.len() + self.path.len() + 32) as u64
+    }
+}
+
 impl Purges {
     pub(crate) fn new(places: KeyPlaces, seed: Seed) -> Self {
-        Self { places, seed, moment: AtomicU64::new(1), rules: RwLock::default() }
+        Self {
+            places,
+            seed,
+            moment: AtomicU64::new(1),
+            rules: RwLock::default(),
+            bytes: AtomicU64::new(0),
+            added: AtomicUsize::new(0),
+            rules_max: AtomicUsize::new(RULES_MAX),
+            prefix_bytes_max: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Sets the budget of the store.
+    pub(crate) fn limit(&self, memory: u64) {
+        let share = memory / RULES_SHARE;
+        let fits = |places: &usize| table_bytes(places / 8 * 7, NAMED_BYTES) <= share;
+        let sizes = (9..24).map(|bits| 1 << bits);
+        let places = sizes.take_while(fits).last().unwrap_or(0);
+        // A table that is full is rebuilt in one of twice the size.
+        let rules_max = (places / 8 * 7 - places / 64).clamp(RULES_MIN, RULES_MAX);
+        self.rules_max.store(rules_max, Ordering::Relaxed);
+        self.prefix_bytes_max.store(share.max(PREFIX_BYTES_MIN), Ordering::Relaxed);
+    }
+
+    /// Bytes of memory that the rules take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if so many rules are new that the old ones are to be looked through.
+    pub(crate) fn is_sweep_due(&self) -> bool {
+        let most = self.rules_max.load(Ordering::Relaxed);
+        self.added.load(Ordering::Relaxed) > most / SWEEP_SHARE
+    }
+
+    /// Removes the rules before a moment. No response is left that was requested earlier.
+    pub(crate) fn expire(&self, before: u64) {
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        self.added.store(0, Ordering::Relaxed);
+        rules.all.expire(before);
+        rebuild_map(&mut rules.named, |moments| moments.expire(before));
+        rules.prefixes.retain_mut(|rule| rule.moments.expire(before));
+        rules.prefixes.shrink_to_fit();
+        rules.prefix_bytes = rules.prefixes.iter().map(PrefixRule::bytes).sum();
+        self.bytes.store(rules.bytes(), Ordering::Relaxed);
     }
 
     /// The present moment.
@@ -215,28 +308,32 @@ impl Purges {
     }
 
     fn insert(&self, rules: &mut Rules, entry: &PurgeEntry) {
+        let most = self.prefix_bytes_max.load(Ordering::Relaxed);
         let moments = match &entry.target {
             PurgeTarget::All => &mut rules.all,
             PurgeTarget::Named(name) => rules.named_rule(*name),
-            PurgeTarget::Prefix(host, path) => match rules.prefix_rule(host, path) {
+            PurgeTarget::Prefix(host, path) => match rules.prefix_rule(host, path, most) {
                 Some(moments) => moments,
                 None => rules.named_rule(self.host(host)),
             },
         };
         moments.set(entry.kind, entry.moment);
-        if rules.named.len() > RULES_MAX {
-            rules.named.clear();
-            rules.all.set(PurgeKind::Hard, entry.moment.max(self.now()));
+        if rules.named.len() > self.rules_max.load(Ordering::Relaxed) {
+            rules.merge_older_half();
         }
+        self.added.fetch_add(1, Ordering::Relaxed);
+        self.bytes.store(rules.bytes(), Ordering::Relaxed);
     }
 
     /// Compares an object with the rules, if there are new ones.
     pub(crate) fn check(&self, object: &Object) -> Purged {
         let now = self.now();
-        if object.checked_at.load(Ordering::Relaxed) == now {
+        let checked_at = object.checked_at.load(Ordering::Relaxed);
+        if checked_at == now {
             return Purged::default();
         }
-        let purged = self.compare(&object.key, &object.head.tags, object.sent_at);
+        // It has passed the rules before.
+        let purged = self.compare(&object.key, &object.head.tags, checked_at);
         if !purged.hard {
             object.checked_at.store(now, Ordering::Relaxed);
         }
@@ -276,15 +373,46 @@ impl Rules {
         self.named.entry(name).or_default()
     }
 
-    /// The rule of a prefix; `None` if there are too many.
-    fn prefix_rule(&mut self, host: &[u8], path: &[u8]) -> Option<&mut Moments> {
+    /// Bytes of memory that they take.
+    fn bytes(&self) -> u64 {
+        table_bytes(self.named.capacity(), NAMED_BYTES) + self.prefix_bytes
+    }
+
+    /// Has a rule for everything take the place of the older half of the rules for names. Responses
+    /// that have been compared with them since are not concerned.
+    fn merge_older_half(&mut self) {
+        let mut moments: Vec<u64> = self.named.values().map(|moments| moments.last()).collect();
+        let half = moments.len() / 2;
+        let (_, middle, _) = moments.select_nth_unstable(half);
+        let middle = *middle;
+        let mut merged = self.all;
+        rebuild_map(&mut self.named, |moments| {
+            let is_kept = moments.last() > middle;
+            if !is_kept {
+                merged.set(PurgeKind::Hard, moments.hard);
+                merged.set(PurgeKind::Soft, moments.soft);
+            }
+            is_kept
+        });
+        self.all = merged;
+    }
+
+    /// The rule of a prefix; `None` if there are too many, or they would take more bytes than
+    /// `most`.
+    fn prefix_rule(&mut self, host: &[u8], path: &[u8], most: u64) -> Option<&mut Moments> {
         let known = |rule: &PrefixRule| *rule.host == *host && *rule.path == *path;
         let at = match self.prefixes.iter().position(known) {
             Some(at) => at,
             None if self.prefixes.len() >= PREFIX_RULES_MAX => return None,
             None => {
                 let moments = Moments::default();
-                self.prefixes.push(PrefixRule { host: host.into(), path: path.into(), moments });
+                let rule = PrefixRule { host: host.into(), path: path.into(), moments };
+                let bytes = self.prefix_bytes + rule.bytes();
+                if bytes > most {
+                    return None;
+                }
+                self.prefix_bytes = bytes;
+                self.prefixes.push(rule);
                 self.prefixes.len() - 1
             }
         };
@@ -296,6 +424,7 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::key::KeyWriter;
+    use crate::object::{Content, StoredHead};
 
     fn key(host: &str, target: &str) -> Key {
         KeyWriter::default().part(host.as_bytes()).part(target.as_bytes()).finish()
@@ -354,5 +483,71 @@ mod tests {
         }
         assert!(purges.compare(&key("b", "/"), &[], before).hard, "everything");
         assert!(purges.count() <= RULES_MAX + PREFIX_RULES_MAX);
+        assert!(purges.count() > RULES_MAX / 2, "the younger ones stay");
+    }
+
+    #[test]
+    fn too_many_rules_spare_responses_that_were_used_since() {
+        let purges = purges();
+        purges.limit(0);
+        let object = |target| {
+            let place = (key("a", target), Box::default());
+            let (head, content) = (StoredHead::empty(), Content::default());
+            Object::new(place, head, content, purges.now())
+        };
+        let (used, unused) = (object("/used"), object("/unused"));
+        for number in 0..10 * RULES_MIN {
+            purges.add(PurgeScope::Tag(number.to_string().as_bytes()), PurgeKind::Hard, 0);
+            assert!(!purges.check(&used).hard, "{number}");
+            assert!(purges.count() <= RULES_MIN);
+        }
+        assert!(purges.check(&unused).hard);
+        purges.add(PurgeScope::Url(b"a", b"/used"), PurgeKind::Hard, 0);
+        assert!(purges.check(&used).hard);
+    }
+
+    #[test]
+    fn rules_before_a_moment_go() {
+        let purges = purges();
+        let before = purges.now();
+        purges.add(PurgeScope::All, PurgeKind::Soft, 0);
+        purges.add(PurgeScope::Tag(b"a"), PurgeKind::Hard, 0);
+        purges.add(PurgeScope::Prefix(b"a", b"/x/"), PurgeKind::Hard, 0);
+        let between = purges.now();
+        purges.add(PurgeScope::Tag(b"a"), PurgeKind::Soft, 0);
+        purges.add(PurgeScope::Prefix(b"a", b"/y/"), PurgeKind::Hard, 0);
+        purges.expire(before);
+        assert_eq!(purges.entries().len(), 5, "all are needed");
+        purges.expire(between);
+        let mut moments: Vec<u64> = purges.entries().iter().map(|entry| entry.moment).collect();
+        moments.sort_unstable();
+        assert_eq!(moments, [between, between + 1]);
+        assert!(purges.compare(&key("a", "/y/1"), &[], between).hard);
+        purges.expire(purges.now());
+        assert_eq!((purges.count(), purges.entries().len()), (0, 0));
+        assert_eq!(purges.bytes(), 0);
+    }
+
+    #[test]
+    fn rules_stay_within_their_share_of_the_budget() {
+        for memory in [0, 2 << 20, 16 << 20] {
+            let purges = purges();
+            purges.limit(memory);
+            let most = (memory / RULES_SHARE).max(table_bytes(448, NAMED_BYTES));
+            let (mut names, mut all) = (0, 0);
+            for number in 0..20_000 {
+                let tag = number.to_string();
+                purges.add(PurgeScope::Tag(tag.as_bytes()), PurgeKind::Hard, 0);
+                names = names.max(purges.bytes());
+            }
+            for number in 0..2_000 {
+                let path = format!("/{number}/{}", "x".repeat(1000));
+                purges.add(PurgeScope::Prefix(b"a", path.as_bytes()), PurgeKind::Hard, 0);
+                all = all.max(purges.bytes());
+            }
+            assert!(names <= most, "{memory}: {names}");
+            let prefixes = (memory / RULES_SHARE).max(PREFIX_BYTES_MIN);
+            assert!(all > names && all <= most + prefixes, "{memory}: {all}");
+        }
     }
 }

@@ -1,18 +1,21 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
 //! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses,
-//! `forms` encoded responses. No lock is held during I/O or while another one is taken, but for the
-//! queues' and then a part's.
+//! `forms` encoded responses, `memory` the bytes beside objects, and `send_moments` the age of purge
+//! rules that are needed. No lock is held during I/O or while another one is taken, but for the
+//! queues' and then a part's, and that of moments beside any.
 
 mod below;
 mod forms;
+mod memory;
 mod pilot;
+mod send_moments;
 mod slices;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
@@ -28,13 +31,13 @@ use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
 use crate::rules::{preferred_language_key, selecting_key};
 use crate::spill::Spill;
 pub use forms::{FormOf, JoinedForm};
+use memory::Notes;
+pub(crate) use memory::{Beside, rebuild_map, shrink_map, table_bytes};
+use send_moments::SendMoments;
 pub use slices::{SliceMark, SliceVersion};
 
 /// Parts of the index.
 const SHARDS: usize = 64;
-
-/// Marks of keys without stored responses, per part of the index.
-const MARKS_MAX: usize = 65_536 / SHARDS;
 
 /// Flights under way, in the whole store.
 pub const FLIGHTS_MAX: u64 = 65_536;
@@ -42,7 +45,8 @@ pub const FLIGHTS_MAX: u64 = 65_536;
 /// Limits of a store. They may change while it is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for all objects.
+    /// Bytes of memory for objects, flights with their bodies, and all that the store notes. Objects
+    /// leave for the rest.
     pub memory: u64,
     /// Bytes of the largest body that is stored.
     pub object_bytes: u64,
@@ -99,6 +103,13 @@ pub struct ResponseStore {
     purges: Purges,
     counters: StoreCounters,
     disk: Option<Arc<Disk>>,
+    /// The budget, as in the limits.
+    memory: AtomicU64,
+    /// Bytes of flights and notes.
+    beside: Arc<Beside>,
+    /// Notes of a generation, per part of the index.
+    notes_max: AtomicUsize,
+    moments: SendMoments,
 }
 
 /// Everything that is stored or being fetched.
@@ -119,6 +130,7 @@ impl Held {
             *count -= 1;
             if *count == 0 {
                 self.urls.remove(&url);
+                shrink_map(&mut self.urls);
             }
         }
     }
@@ -127,15 +139,31 @@ impl Held {
 #[derive(Debug, Default)]
 struct Shard {
     resources: HashMap<Key, Resource, foldhash::fast::RandomState>,
-    /// Hashes of keys and of whether requests have credentials, with the millisecond of the
-    /// monotonic clock up to which their responses are not shared.
-    marks: HashMap<u64, u64, foldhash::fast::RandomState>,
-    /// The same hashes, with the millisecond up to which no fetch begins, and the status of the one
-    /// that has failed.
-    failures: HashMap<u64, (u64, u16), foldhash::fast::RandomState>,
-    /// Hashes of keys with selecting values, and of the last version whose slices were fetched.
-    versions: HashMap<u64, u64, foldhash::fast::RandomState>,
+    /// By the hash of a key, of whether requests have credentials, and of a subject: the millisecond
+    /// of the monotonic clock up to which their responses are not shared; the one up to which no
+    /// fetch begins, with the status of the one that has failed; the last version whose slices were
+    /// fetched.
+    notes: Notes,
 }
+
+impl Shard {
+    /// Removes a resource of which nothing is known.
+    fn tidy(&mut self, key: &Key) {
+        if self.resources.get(key).is_some_and(Resource::is_empty) {
+            self.resources.remove(key);
+            shrink_map(&mut self.resources);
+        }
+    }
+
+    /// The status of a fetch that has failed, while none begins.
+    fn failure(&self, hash: u64, now_ms: u64) -> Option<u16> {
+        let failure = self.notes.get(hash)?;
+        (failure >> 16 > now_ms).then_some(failure as u16)
+    }
+}
+
+/// The hash of a key with this word is a note: its fetch has failed.
+const HAS_FAILED: &str = "has failed";
 
 /// All that is known of a key.
 #[derive(Debug, Default)]
@@ -205,7 +233,7 @@ impl ResponseStore {
     }
 
     fn with(limits: Limits, places: KeyPlaces, seed: [u8; 16], disk: Option<Arc<Disk>>) -> Self {
-        Self {
+        let store = Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             held: Mutex::default(),
             limits: Mutex::new(limits),
@@ -213,6 +241,26 @@ impl ResponseStore {
             purges: Purges::new(places, seed),
             counters: StoreCounters::default(),
             disk,
+            memory: AtomicU64::new(0),
+            beside: Arc::default(),
+            notes_max: AtomicUsize::new(0),
+            moments: SendMoments::default(),
+        };
+        store.divide(limits.memory);
+        store
+    }
+
+    /// Divides the budget: rules, ghosts and notes take a tenth at most.
+    fn divide(&self, memory: u64) {
+        self.memory.store(memory, Ordering::Relaxed);
+        self.purges.limit(memory);
+        unpoisoned(&self.held).queues.limit(memory);
+        let before = self.notes_max.swap(Notes::most(memory, SHARDS), Ordering::Relaxed);
+        if before > self.notes_max.load(Ordering::Relaxed) {
+            for shard in &self.shards {
+                let notes = std::mem::take(&mut unpoisoned(shard).notes);
+                self.beside.change(notes.bytes(), 0);
+            }
         }
     }
 
@@ -223,7 +271,10 @@ impl ResponseStore {
 
     /// Changes the limits.
     pub fn limit(&self, limits: Limits) {
-        *unpoisoned(&self.limits) = limits;
+        let before = std::mem::replace(&mut *unpoisoned(&self.limits), limits);
+        if before.memory != limits.memory {
+            self.divide(limits.memory);
+        }
         self.make_room();
     }
 
@@ -241,6 +292,19 @@ impl ResponseStore {
     pub fn extent(&self) -> (usize, u64) {
         let held = unpoisoned(&self.held);
         (held.queues.count(), held.queues.bytes())
+    }
+
+    /// Bytes that the store takes beside its objects: flights and their bodies, notes, purge rules,
+    /// and what is waiting for the disk.
+    pub fn beside_bytes(&self) -> u64 {
+        let queues = unpoisoned(&self.held).queues.beside_bytes();
+        queues + self.fixed_bytes() + self.disk.as_ref().map_or(0, |disk| disk.queued_bytes())
+    }
+
+    /// The bytes for which nothing can make room but the end of fetches.
+    fn fixed_bytes(&self) -> u64 {
+        let index = self.disk.as_ref().map_or(0, |disk| disk.index_bytes());
+        self.beside.bytes() + self.purges.bytes() + index
     }
 
     /// Number of purge rules.
@@ -290,15 +354,13 @@ impl ResponseStore {
     ) -> Joined {
         let mut shard = unpoisoned(self.shard(key));
         let mark = self.hasher.hash_one((key, has_credentials));
-        let is_marked = shard.marks.get(&mark).is_some_and(|until_ms| *until_ms > now_ms);
+        let is_marked = shard.notes.get(mark).is_some_and(|until_ms| until_ms > now_ms);
         let is_full = self.counters.flights.load(Ordering::Relaxed) >= FLIGHTS_MAX;
         if is_marked || is_full {
             return if is_marked { Joined::Passes } else { Joined::Full };
         }
-        if let Some((until_ms, status)) = shard.failures.get(&mark)
-            && *until_ms > now_ms
-        {
-            return Joined::Failed(*status);
+        if let Some(status) = shard.failure(self.failure_hash(key, has_credentials), now_ms) {
+            return Joined::Failed(status);
         }
         let resource = shard.resources.entry(key.clone()).or_default();
         let selecting = match (&*resource.names, resource.variants.is_empty()) {
@@ -320,14 +382,19 @@ impl ResponseStore {
         if let Some(known) = resource.flights.iter().find(fits) {
             return known.flight.board().map_or(Joined::Full, Joined::Passenger);
         }
-        let flight = Arc::new(Flight::default());
+        if self.is_crowded() {
+            shard.tidy(key);
+            return Joined::Passes;
+        }
+        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len()));
         let Some(passenger) = flight.board() else { return Joined::Full };
-        let sent_at = self.purges.now();
+        let sent_at = self.moments.enter_now(|| self.purges.now());
         resource.flights.push(KnownFlight { selecting, flight: Arc::clone(&flight), sent_at });
         self.counters.flights.fetch_add(1, Ordering::Relaxed);
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(key));
+        self.make_room();
         let (store, key) = (Arc::clone(self), key.clone());
         Joined::Begins(
             Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false },
@@ -341,6 +408,23 @@ impl ResponseStore {
         if let Some(resource) = shard.resources.get_mut(key) {
             resource.flights.retain(|known| !passenger.is_on(&known.flight));
         }
+        shard.tidy(key);
+    }
+
+    /// True if fetches, with all that cannot leave, take the whole budget.
+    fn is_crowded(&self) -> bool {
+        self.fixed_bytes() > self.memory.load(Ordering::Relaxed)
+    }
+
+    /// Sets a note in a part of the index.
+    fn note(&self, shard: &mut Shard, hash: u64, number: u64) {
+        let before = shard.notes.bytes();
+        shard.notes.set(hash, number, self.notes_max.load(Ordering::Relaxed));
+        self.beside.change(before, shard.notes.bytes());
+    }
+
+    fn failure_hash(&self, key: &Key, has_credentials: bool) -> u64 {
+        self.hasher.hash_one((key, has_credentials, HAS_FAILED))
     }
 
     /// True if later requests do not join the flight of this passenger.
@@ -354,12 +438,24 @@ impl ResponseStore {
     pub fn purge(&self, scope: PurgeScope<'_>, kind: PurgeKind) -> u64 {
         let now_ms = clock::steady_unix_s().saturating_mul(1_000);
         let entry = self.purges.add(scope, kind, now_ms);
+        if self.purges.is_sweep_due() {
+            self.expire_purges();
+            self.make_room();
+        }
         if let Some(disk) = &self.disk {
             let mut rule = Vec::new();
             entry.write(&mut rule);
             disk.log_purge(&rule);
         }
         entry.moment
+    }
+
+    /// Removes the purge rules that no response is old enough for.
+    pub(crate) fn expire_purges(&self) {
+        // In the order in which responses go from one to the next.
+        let in_memory = self.moments.oldest(|| self.purges.now());
+        let on_disk = self.disk.as_ref().map_or(u64::MAX, |disk| disk.oldest_moment());
+        self.purges.expire(in_memory.min(on_disk));
     }
 
     /// Removes the responses of a URL with all variants, if there are any: for requests that change
@@ -394,7 +490,7 @@ impl ResponseStore {
             let mut shard = unpoisoned(self.shard(&object.key));
             for has_credentials in [false, true] {
                 let mark = self.hasher.hash_one((&object.key, has_credentials));
-                shard.marks.remove(&mark);
+                shard.notes.clear(mark);
             }
             let resource = shard.resources.entry(object.key.clone()).or_default();
             let has_other_names = resource.names != *names;
@@ -421,12 +517,25 @@ impl ResponseStore {
     fn hold(&self, object: &Arc<Object>, gone: &[Arc<Object>]) {
         let mut held = unpoisoned(&self.held);
         let url = self.purges.url(&object.key);
-        for one in gone.iter().filter(|one| one.remove()) {
-            held.queues.forget(one);
-            held.leave(url);
+        // Objects are marked under this lock alone, so that each counts once at most.
+        if !object.is_removed() {
+            object.set_held();
+            self.moments.enter(object.sent_at);
+            held.queues.add(object, self.hasher.hash_one(&object.key));
+            held.enter(url);
         }
-        held.queues.add(object, self.hasher.hash_one(&object.key));
-        held.enter(url);
+        for one in gone {
+            self.release(&mut held, one, url);
+        }
+    }
+
+    /// Counts an object no longer that has left the index.
+    fn release(&self, held: &mut Held, object: &Object, url: u64) {
+        if object.remove() && object.is_held() {
+            held.queues.forget(object);
+            held.leave(url);
+            self.moments.leave(object.sent_at);
+        }
     }
 
     /// Removes an object, from the disk too.
@@ -442,18 +551,18 @@ impl ResponseStore {
         let mut shard = unpoisoned(self.shard(&object.key));
         let Some(resource) = shard.resources.get_mut(&object.key) else { return };
         resource.variants.retain(|known| !Arc::ptr_eq(known, object));
-        if resource.is_empty() {
-            shard.resources.remove(&object.key);
-        }
+        shard.tidy(&object.key);
     }
 
     pub(crate) fn make_room(&self) {
-        let most = unpoisoned(&self.limits).memory;
+        let most = self.memory.load(Ordering::Relaxed);
+        // Objects that leave may be written, and wait for the disk: these make room the next time.
+        let queued = self.disk.as_ref().map_or(0, |disk| disk.queued_bytes());
         loop {
-            let below = self.disk.as_ref().map_or(0, |disk| disk.index_bytes());
             let evicted = {
                 let mut held = unpoisoned(&self.held);
-                if held.queues.bytes() + below <= most {
+                let beside = held.queues.beside_bytes() + self.fixed_bytes() + queued;
+                if held.queues.bytes() + beside <= most {
                     return;
                 }
                 let evicted = held.queues.evict(|object| self.hasher.hash_one(&object.key));
@@ -463,7 +572,9 @@ impl ResponseStore {
                 })
             };
             let Some(object) = evicted else {
-                if let Some(disk) = &self.disk {
+                // Not for fetches, which end.
+                let is_large = |disk: &&Arc<Disk>| disk.entry_bytes() > most - most / 4;
+                if let Some(disk) = self.disk.as_ref().filter(is_large) {
                     disk.shrink();
                 }
                 return;
@@ -471,6 +582,7 @@ impl ResponseStore {
             self.counters.evicted.fetch_add(1, Ordering::Relaxed);
             self.drop_from_index(&object);
             self.retire(&object);
+            self.moments.leave(object.sent_at);
         }
     }
 }

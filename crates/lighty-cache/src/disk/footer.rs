@@ -12,6 +12,9 @@ pub(super) const ROW_BYTES: usize = 64;
 /// Bytes of a tail.
 pub(super) const TAIL_BYTES: usize = 32;
 
+/// Bytes of a moment: milliseconds since 1970.
+const MOMENT_BYTES: usize = 6;
+
 /// Different lists of names in one segment; a segment with more is sealed.
 pub(super) const NAME_LISTS_MAX: usize = 256;
 
@@ -38,6 +41,8 @@ pub(super) struct Row {
     /// The body's own file and its length; 0: none.
     pub(super) file: u64,
     pub(super) file_bytes: u64,
+    /// Moment at which the request was sent, of which 48 bits are kept; 0: unknown.
+    pub(super) sent_at: u64,
 }
 
 /// A footer.
@@ -99,7 +104,8 @@ impl Footer {
             writer.u16(row.names);
             writer.u64(row.file);
             writer.u64(row.file_bytes);
-            writer.0.resize(start + ROW_BYTES, 0);
+            writer.bytes(&row.sent_at.to_le_bytes()[..MOMENT_BYTES]);
+            debug_assert_eq!(writer.0.len(), start + ROW_BYTES);
         }
         writer.count(self.names.len());
         for names in &self.names {
@@ -143,6 +149,11 @@ fn read_row(bytes: [u8; ROW_BYTES]) -> Option<Row> {
         names: reader.u16()?,
         file: reader.u64()?,
         file_bytes: reader.u64()?,
+        sent_at: {
+            let mut moment = [0; 8];
+            moment[..MOMENT_BYTES].copy_from_slice(&reader.array::<MOMENT_BYTES>()?);
+            u64::from_le_bytes(moment)
+        },
     })
 }
 

@@ -87,6 +87,7 @@ pub(super) fn samples() -> [Vec<u8>; 3] {
         names,
         file: 0,
         file_bytes: 0,
+        sent_at: 3,
     });
 
     let mut log = Vec::new();

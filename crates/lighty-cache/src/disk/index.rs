@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 
 use super::hash::KeyHash;
 use super::record::RecordPlace;
+use crate::store::table_bytes;
 
 /// Parts of the index, each with a lock.
 const PARTS: usize = 64;
@@ -113,11 +114,30 @@ impl Part {
             free.push(*found.get());
             found.remove();
         }
+        if self.table.len() * 4 + BLOCK_ENTRIES < self.used as usize {
+            self.compact();
+        }
     }
 
-    /// Bytes of the entries and their places. What removed ones have left is used again.
+    /// Gives the memory back that it needed for many more entries.
+    fn compact(&mut self) {
+        let old = std::mem::take(self);
+        self.table.reserve(old.table.len(), |_| 0);
+        for at in &old.table {
+            self.insert_new(*old.entry(*at));
+        }
+    }
+
+    /// Bytes of the entries and their places.
     fn bytes(&self) -> u64 {
         (self.table.len() * ENTRY_BYTES) as u64
+    }
+
+    /// Bytes with what removed entries have left, which is used again.
+    fn memory_bytes(&self) -> u64 {
+        let entries = self.blocks.len() * BLOCK_ENTRIES * size_of::<Entry>();
+        let free = self.free.capacity() * size_of::<u32>();
+        (entries + free) as u64 + table_bytes(self.table.capacity(), size_of::<u32>())
     }
 }
 
@@ -256,7 +276,7 @@ impl Index {
         }
     }
 
-    /// Number of entries, and the bytes of memory that the index takes.
+    /// Number of entries, and the bytes of memory that they take.
     pub(super) fn extent(&self) -> (usize, u64) {
         let (mut count, mut bytes) = (0, 0);
         for part in &self.parts {
@@ -265,6 +285,14 @@ impl Index {
             bytes += part.bytes();
         }
         (count, bytes)
+    }
+
+    /// Bytes of memory that it takes, with what removed entries have left.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let part = |part: &Mutex<Part>| {
+            part.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes()
+        };
+        self.parts.iter().map(part).sum()
     }
 }
 
@@ -316,6 +344,7 @@ mod tests {
             index.remove(hash(number));
         }
         assert_eq!(index.extent().0, 0);
+        assert!(index.memory_bytes() < 700_000, "{}", index.memory_bytes());
         let used = || index.parts.iter().map(|part| part.lock().expect("a lock").used).sum::<u32>();
         let before = used();
         (0..5_000).for_each(|number| index.put(hash(number), place(number), 64, false));

@@ -169,6 +169,7 @@ impl Disk {
             names,
             file,
             file_bytes,
+            sent_at: record.sent_at,
         });
         Ok(Some(header.record_bytes()))
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use foldhash::fast::RandomState;
 use lighty_io::file::store_dir::StoreFile;
 
-use super::footer::{Footer, TAIL_BYTES, Tail};
+use super::footer::{Footer, Row, TAIL_BYTES, Tail};
 
 /// Bits of a filter for each URL.
 const FILTER_BITS: usize = 24;
@@ -31,6 +31,8 @@ pub(super) struct Segment {
     urls: RwLock<UrlSet>,
     /// Bytes on the disk of it and of the files that its records name.
     weight: AtomicU64,
+    /// No request of its records was sent before this moment.
+    oldest: AtomicU64,
 }
 
 /// The URLs of a segment's records; may say yes to others.
@@ -58,6 +60,7 @@ impl Segment {
             body: Arc::new(BodyFile { file }),
             urls: RwLock::new(UrlSet::Exact(HashSet::default())),
             weight: AtomicU64::new(0),
+            oldest: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -77,11 +80,17 @@ impl Segment {
         self.weight.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Notes the URL of a record.
-    pub(super) fn add_url(&self, url: u64) {
+    /// A moment that no request of its records was sent before.
+    pub(super) fn oldest(&self) -> u64 {
+        self.oldest.load(Ordering::Relaxed)
+    }
+
+    /// Notes the URL and the moment of a record.
+    pub(super) fn add_row(&self, row: &Row) {
+        self.oldest.fetch_min(row.sent_at, Ordering::Relaxed);
         let mut urls = self.urls.write().unwrap_or_else(PoisonError::into_inner);
         if let UrlSet::Exact(urls) = &mut *urls {
-            urls.insert(url);
+            urls.insert(row.url);
         }
     }
 
@@ -90,6 +99,7 @@ impl Segment {
         let slots = (footer.rows.len() * FILTER_BITS).div_ceil(64).max(1);
         let mut filter = vec![0_u64; slots];
         for row in &footer.rows {
+            self.oldest.fetch_min(row.sent_at, Ordering::Relaxed);
             for (slot, bit) in probes(row.url, slots) {
                 filter[slot] |= bit;
             }
@@ -154,14 +164,14 @@ fn probes(url: u64, slots: usize) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use lighty_io::file::store_dir::StoreDir;
 
-    use super::super::footer::Row;
     use super::super::hash::KeyHash;
     use super::*;
 
     fn row(number: u64) -> Row {
         let hash = KeyHash::from_bytes([number as u8; 12]);
         let url = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Row { primary: hash, hash, url, unit: 0, bytes: 64, names: 0, file: 0, file_bytes: 0 }
+        let (file, file_bytes, sent_at) = (0, 0, 1_000 + number);
+        Row { primary: hash, hash, url, unit: 0, bytes: 64, names: 0, file, file_bytes, sent_at }
     }
 
     #[test]
@@ -170,7 +180,7 @@ mod tests {
         let dir = StoreDir::open(dir.path()).expect("opened");
         let segment = Segment::new(3, dir.create_file(&name(3)).expect("made"));
         let footer = Footer { rows: (0..1_000).map(row).collect(), names: Vec::new() };
-        footer.rows.iter().for_each(|row| segment.add_url(row.url));
+        footer.rows.iter().for_each(|row| segment.add_row(row));
         assert!(!segment.may_have(row(1_001).url));
         assert_eq!(segment.footer().expect("read"), None);
         segment.file().preallocate(1 << 20).expect("room");
@@ -180,6 +190,9 @@ mod tests {
         assert!(others < 10, "{others} of 10,000");
         assert_eq!(segment.footer().expect("read").as_ref(), Some(&footer));
         assert_eq!(segment.file().length().expect("a length"), 640 + footer.bytes());
+        let again = Segment::new(3, dir.open_file(&name(3)).expect("opened"));
+        again.narrow_urls(&again.footer().expect("read").expect("a footer"));
+        assert_eq!((segment.oldest(), again.oldest()), (1_000, 1_000));
     }
 
     #[test]

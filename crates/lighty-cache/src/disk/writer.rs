@@ -162,6 +162,9 @@ impl Author {
             let _queue = disk.queue();
             disk.has_written.notify_all();
         }
+        if let Some(store) = self.store.upgrade() {
+            store.expire_purges();
+        }
         loop {
             let done = match self.wait() {
                 Work::Batch(objects, purges, rules) => {
@@ -180,7 +183,7 @@ impl Author {
                 return self.close(dir);
             }
             disk.note_memory();
-            disk.queue().is_busy = false;
+            disk.end_batch();
             disk.has_written.notify_all();
         }
     }
@@ -239,7 +242,8 @@ impl Author {
             // Files of their own would have no record.
             queue.objects.retain(|object| large_number(object).is_some());
             queue.bytes = 0;
-            queue.is_busy = false;
+            queue.end_batch();
+            self.disk.note_queued(&queue);
             self.disk.has_written.notify_all();
         }
         let goes_on = self.sleep(ERROR_PAUSE);
@@ -259,7 +263,7 @@ impl Author {
         let disk = Arc::clone(&self.disk);
         let is_idle = |queue: &mut super::DiskQueue| {
             queue.objects.is_empty()
-                && queue.purges.is_empty()
+                && !queue.has_purges()
                 && !queue.must_shrink
                 && !queue.wants_room
                 && !queue.is_closing
@@ -267,10 +271,10 @@ impl Author {
         };
         let queue = disk.has_work.wait_while(disk.queue(), is_idle);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
-        if queue.bytes < BATCH_BYTES as u64 && queue.purges.is_empty() && !queue.is_closing {
+        if queue.bytes < BATCH_BYTES as u64 && !queue.has_purges() && !queue.is_closing {
             let gathers = |queue: &mut super::DiskQueue| {
                 queue.bytes < BATCH_BYTES as u64
-                    && queue.purges.is_empty()
+                    && !queue.has_purges()
                     && !queue.must_shrink
                     && !queue.wants_room
                     && !queue.is_closing
@@ -286,13 +290,17 @@ impl Author {
         if std::mem::take(&mut queue.must_shrink) {
             return Work::Shrink;
         }
-        if queue.is_closing && queue.objects.is_empty() && queue.purges.is_empty() {
+        if queue.is_closing && queue.objects.is_empty() && !queue.has_purges() {
             return Work::Close;
         }
-        queue.bytes = 0;
         queue.wants_room = false;
+        if std::mem::take(&mut queue.has_lost_purges) {
+            self.purge_log_max = 0;
+        }
         let purges = std::mem::take(&mut queue.purges);
-        Work::Batch(std::mem::take(&mut queue.objects), purges, queue.purges_queued)
+        let objects = queue.begin_batch();
+        disk.note_queued(&queue);
+        Work::Batch(objects, purges, queue.purges_queued)
     }
 
     fn work(
@@ -324,6 +332,7 @@ impl Author {
         }
         let store = self.store.upgrade().filter(|_| self.purge_log_bytes >= self.purge_log_max);
         if let Some(store) = store {
+            store.expire_purges();
             self.purge_log_bytes = self.disk.rewrite_purges(dir, &store)?;
             self.purge_log_max = PURGE_LOG_BYTES.max(2 * self.purge_log_bytes);
         } else {
@@ -374,7 +383,8 @@ impl Author {
             // A record is far below 4 GB.
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let unit = place.unit;
-            let row = Row { primary, hash, url, unit, bytes, names, file, file_bytes };
+            let sent_at = object.sent_at;
+            let row = Row { primary, hash, url, unit, bytes, names, file, file_bytes, sent_at };
             let written = Written { object: Arc::clone(object), sums: record.body.sums };
             self.rows.push((row, Some(written)));
             if self.out.len() >= BATCH_BYTES {
@@ -439,9 +449,10 @@ impl Author {
         open.at += self.out.len() as u64;
         open.segment.add_weight(self.out.len() as u64);
         self.out.clear();
+        self.out.shrink_to(2 * BATCH_BYTES);
         for (row, written) in self.rows.drain(..) {
             let place = RecordPlace { segment: open.segment.number, unit: row.unit };
-            open.segment.add_url(row.url);
+            open.segment.add_row(&row);
             open.footer.rows.push(row);
             if row.file != 0 {
                 // A file counts once, for its newest record.
@@ -627,6 +638,7 @@ impl Author {
             self.disk.note_write_error(&error);
         }
         if let Some(store) = store {
+            store.expire_purges();
             let _ = self.disk.rewrite_purges(dir, &store);
         }
         // First, so that no large body begins that a successor does not expect.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lighty_http::Fields;
 
 use super::{ResponseStore, unpoisoned};
-use crate::disk::DiskPlace;
+use crate::disk::{Disk, DiskPlace};
 use crate::key::Key;
 use crate::object::{Content, Object};
 use crate::purge::PurgeEntry;
@@ -31,7 +31,14 @@ impl ResponseStore {
 
     /// Reads an object from the disk into memory, unless it was purged.
     pub(super) fn load_from(&self, place: &DiskPlace) -> Option<Arc<Object>> {
-        let disk = self.disk.as_ref()?;
+        // Until it is counted, no rule goes that it may be too old for.
+        self.moments.note_load(true);
+        let object = self.read_from(self.disk.as_ref()?, place);
+        self.moments.note_load(false);
+        object
+    }
+
+    fn read_from(&self, disk: &Disk, place: &DiskPlace) -> Option<Arc<Object>> {
         let object = disk.load(place)?;
         let purged = self.purges.compare(&object.key, &object.head.tags, object.sent_at);
         // The rules since a later moment than now are lost.
@@ -84,12 +91,8 @@ impl ResponseStore {
     /// Takes an object out of memory whose body has left the disk, or is damaged.
     pub fn drop_from_memory(&self, object: &Arc<Object>) {
         self.drop_from_index(object);
-        // Objects are marked under this lock alone, so that none is counted twice.
-        let mut held = unpoisoned(&self.held);
-        if object.remove() {
-            held.queues.forget(object);
-            held.leave(self.purges.url(&object.key));
-        }
+        let url = self.purges.url(&object.key);
+        self.release(&mut unpoisoned(&self.held), object, url);
     }
 
     /// Removes an object with a damaged body.
@@ -108,6 +111,7 @@ impl ResponseStore {
         let place = (object.key.clone(), object.selecting.clone());
         let moved = Object::new(place, object.head.clone(), content, object.sent_at);
         moved.set_on_disk();
+        moved.checked_at.store(object.checked_at.load(Ordering::Relaxed), Ordering::Relaxed);
         if object.is_purged_softly() {
             moved.make_stale();
         }

@@ -113,11 +113,12 @@ impl ResponseStore {
         {
             return board(&resource.flights, of).map(JoinedForm::Passenger);
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len()));
         let passenger = flight.board()?;
         flight.depart(Arc::new(of.head()));
         // A purge since then is about the response, and about its forms.
         let sent_at = of.object.sent_at;
+        self.moments.enter(sent_at);
         let known = KnownFlight { selecting: None, flight: Arc::clone(&flight), sent_at };
         shard.resources.entry(key.clone()).or_default().flights.push(known);
         self.counters.flights.fetch_add(1, Ordering::Relaxed);

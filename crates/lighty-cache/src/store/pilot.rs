@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::{MARKS_MAX, Pilot, unpoisoned};
+use super::{Pilot, unpoisoned};
 use crate::disk::LargeWriter;
 use crate::flight::FlightHead;
 use crate::object::{Content, Object, StoredHead};
@@ -29,10 +29,13 @@ impl Pilot {
         let arriving = &self.store.counters.arriving_bytes;
         let all =
             if self.is_spilled { 0 } else { arriving.fetch_add(bytes, Ordering::Relaxed) + bytes };
-        let most = (limits.memory / 2).max(limits.memory_object_bytes());
+        let most = (limits.memory / 2).max(limits.memory_object_bytes().min(limits.memory));
         self.flight.push(piece);
+        self.store.make_room();
         let mut is_storable = self.pushed <= limits.object_bytes;
-        let is_large = self.pushed > limits.memory_object_bytes() || all > most;
+        let is_large = self.pushed > limits.memory_object_bytes()
+            || all > most
+            || !self.is_spilled && self.store.is_crowded();
         if is_storable && (self.spill.is_some() || is_large) {
             is_storable = self.spill();
         }
@@ -61,7 +64,9 @@ impl Pilot {
 
     /// Ready unless too much of a large body waits for a slow reader.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.flight.poll_room(cx)
+        let memory = unpoisoned(&self.store.limits).memory;
+        let flights = self.store.counters.flights.load(Ordering::Relaxed).max(1);
+        self.flight.poll_room(cx, memory / 2 / flights)
     }
 
     /// Ready once no request waits for the response.
@@ -85,6 +90,7 @@ impl Pilot {
     fn land_from_memory(self) {
         let Some(content) = self.flight.content() else { return Box::new(self).land_unstored() };
         let Some(object) = self.object(content) else { return };
+        self.flight.share(&object.content);
         self.store.put(&object, true);
         let limits = *unpoisoned(&self.store.limits);
         if let Some(disk) = &self.store.disk
@@ -132,24 +138,15 @@ impl Pilot {
     /// Until then, no request of the key waits for another; milliseconds of the monotonic clock.
     pub fn mark(&self, until_ms: u64, has_credentials: bool) {
         let mark = self.store.hasher.hash_one((&self.key, has_credentials));
-        let mut shard = unpoisoned(self.store.shard(&self.key));
-        if shard.marks.len() >= MARKS_MAX {
-            // At worst, requests of these keys wait for one flight each.
-            shard.marks.clear();
-        }
-        shard.marks.insert(mark, until_ms);
+        self.store.note(&mut unpoisoned(self.store.shard(&self.key)), mark, until_ms);
     }
 
     /// Until then, no fetch of the key begins, because this one has failed with a status;
     /// milliseconds of the monotonic clock.
     pub fn hold(&self, until_ms: u64, has_credentials: bool, status: u16) {
-        let hash = self.store.hasher.hash_one((&self.key, has_credentials));
-        let mut shard = unpoisoned(self.store.shard(&self.key));
-        if shard.failures.len() >= MARKS_MAX {
-            // At worst, a fetch more of each of these keys begins.
-            shard.failures.clear();
-        }
-        shard.failures.insert(hash, (until_ms, status));
+        let hash = self.store.failure_hash(&self.key, has_credentials);
+        let failure = until_ms << 16 | u64::from(status);
+        self.store.note(&mut unpoisoned(self.store.shard(&self.key)), hash, failure);
     }
 
     /// The response is for one request alone.
@@ -162,9 +159,7 @@ impl Pilot {
         let mut shard = unpoisoned(self.store.shard(&self.key));
         let Some(resource) = shard.resources.get_mut(&self.key) else { return };
         resource.flights.retain(|known| !Arc::ptr_eq(&known.flight, &self.flight));
-        if resource.is_empty() {
-            shard.resources.remove(&self.key);
-        }
+        shard.tidy(&self.key);
     }
 }
 
@@ -209,5 +204,6 @@ impl Drop for Pilot {
         }
         unpoisoned(&self.store.held).leave(self.store.purges.url(&self.key));
         self.store.counters.flights.fetch_sub(1, Ordering::Relaxed);
+        self.store.moments.leave(self.sent_at);
     }
 }

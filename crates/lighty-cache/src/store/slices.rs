@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lighty_http::range::parse_content_range;
 use lighty_http::{Fields, Known};
 
-use super::{MARKS_MAX, Pilot, ResponseStore, unpoisoned};
+use super::{Pilot, ResponseStore, unpoisoned};
 use crate::key::Key;
 use crate::object::Object;
 use crate::purge::{PurgeKind, PurgeScope};
@@ -52,12 +52,7 @@ impl ResponseStore {
     /// Marks a resource until this time in milliseconds of the monotonic clock.
     pub fn mark_slices(&self, key: &Key, mark: SliceMark, has_credentials: bool, until_ms: u64) {
         let hash = self.hasher.hash_one((key, mark, has_credentials));
-        let mut shard = unpoisoned(self.shard(key));
-        if shard.marks.len() >= MARKS_MAX {
-            // At worst, the backend shows its properties once more.
-            shard.marks.clear();
-        }
-        shard.marks.insert(hash, until_ms);
+        self.note(&mut unpoisoned(self.shard(key)), hash, until_ms);
     }
 
     /// True if a resource is marked.
@@ -70,7 +65,7 @@ impl ResponseStore {
     ) -> bool {
         let hash = self.hasher.hash_one((key, mark, has_credentials));
         let shard = unpoisoned(self.shard(key));
-        shard.marks.get(&hash).is_some_and(|until_ms| *until_ms > now_ms)
+        shard.notes.get(hash).is_some_and(|until_ms| until_ms > now_ms)
     }
 
     /// Notes the version of a resource, for the requests with these selecting values. Returns false
@@ -79,11 +74,9 @@ impl ResponseStore {
         let (variant, version) =
             (self.hasher.hash_one((key, selecting)), self.hasher.hash_one(version));
         let mut shard = unpoisoned(self.shard(key));
-        if shard.versions.len() >= MARKS_MAX {
-            // Readers find slices of different versions themselves.
-            shard.versions.clear();
-        }
-        let last = shard.versions.insert(variant, version);
+        // If it is forgotten, readers find slices of different versions themselves.
+        let last = shard.notes.get(variant);
+        self.note(&mut shard, variant, version);
         last.is_none_or(|last| last == version)
     }
 
@@ -93,7 +86,7 @@ impl ResponseStore {
         let (variant, version) =
             (self.hasher.hash_one((key, selecting)), self.hasher.hash_one(version));
         let shard = unpoisoned(self.shard(key));
-        shard.versions.get(&variant).map(|noted| *noted == version)
+        shard.notes.get(variant).map(|noted| noted == version)
     }
 
     /// The tag of all slices of a resource. Fields and groups have no such tags: a key begins with
@@ -108,15 +101,12 @@ impl ResponseStore {
         let hash = self.hasher.hash_one((key, HAS_CHANGED));
         let since_ms = {
             let mut shard = unpoisoned(self.shard(key));
-            let until_ms = shard.marks.get(&hash).copied().unwrap_or(0);
+            let until_ms = shard.notes.get(hash).unwrap_or(0);
             let since_ms = (now_ms + CHANGED_MS).saturating_sub(until_ms);
             if since_ms < JUST_MS {
                 return false;
             }
-            if shard.marks.len() >= MARKS_MAX {
-                shard.marks.clear();
-            }
-            shard.marks.insert(hash, now_ms + CHANGED_MS);
+            self.note(&mut shard, hash, now_ms + CHANGED_MS);
             since_ms
         };
         self.purge(PurgeScope::Tag(key.as_bytes()), PurgeKind::Hard);
@@ -137,7 +127,11 @@ impl ResponseStore {
 impl Pilot {
     /// Takes over the response to the request of another flight: purges since then concern it.
     pub fn succeed(&mut self, other: &Self) {
-        self.sent_at = other.sent_at.min(self.sent_at);
+        let sent_at = other.sent_at.min(self.sent_at);
+        // The other one counts until now.
+        self.store.moments.enter(sent_at);
+        self.store.moments.leave(self.sent_at);
+        self.sent_at = sent_at;
         let mut shard = unpoisoned(self.store.shard(&self.key));
         let Some(resource) = shard.resources.get_mut(&self.key) else { return };
         let own =

@@ -1,5 +1,6 @@
 //! Keys of resources: the request as the backend sees it.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,8 +27,24 @@ impl KeyWriter {
     }
 
     /// The key of the parts so far.
-    pub fn finish(self) -> Key {
-        Key(self.0.into())
+    pub fn finish(&self) -> Key {
+        Key(self.0.as_slice().into())
+    }
+
+    /// The parts so far, which equal the [bytes](Key::as_bytes) of their key.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Removes all parts, and keeps the memory for the next key.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -66,7 +83,7 @@ impl Key {
     }
 
     /// The key as it is stored.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 

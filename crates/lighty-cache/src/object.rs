@@ -189,7 +189,7 @@ impl StoredHead {
     /// Bytes of memory that it takes beside itself. The index has the names once more.
     pub(crate) fn bytes(&self) -> u64 {
         let fields = self.fields.as_bytes().len() + 24 * self.fields.len();
-        let names: usize = self.names.iter().map(|name| 2 * (name.len() + 32)).sum();
+        let names: usize = self.names.iter().map(|name| 2 * (name.len() + 40)).sum();
         let language = self.language.as_ref().map_or(0, |language| language.len());
         (fields + names + language + 8 * self.tags.len()) as u64
     }
@@ -205,7 +205,8 @@ impl StoredHead {
             lifetime_s: 60,
             stale_while_revalidate_s: 0,
             stale_if_error_s: 0,
-            flags: crate::rules::FreshnessFlags::default(),
+            // Of use at any time.
+            flags: crate::rules::FreshnessFlags::HAS_VALIDATOR,
         };
         Self {
             status: Status::OK,
@@ -299,6 +300,12 @@ impl Object {
     /// True if it was used since it is in memory.
     pub(crate) fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
+    }
+
+    /// The key of its resource.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
     }
 
     /// Normalised values of the request fields that its Vary names.

@@ -37,6 +37,9 @@ const SWEEP_SHARE: usize = 32;
 /// Maximum number of rules for prefixes, which are compared one after the other.
 pub const PREFIX_RULES_MAX: usize = 1_024;
 
+/// No name has this hash: it stands for the moment of the last rule, whether or not that has gone.
+const LAST_RULE: PurgeTarget = PurgeTarget::Named(0);
+
 /// Uses of hashes of names.
 const HOST: u8 = 3;
 const URL: u8 = 4;
@@ -234,11 +237,7 @@ impl Purges {
     pub(crate) fn expire(&self, before: u64) {
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         self.added.store(0, Ordering::Relaxed);
-        rules.all.expire(before);
-        rebuild_map(&mut rules.named, |moments| moments.expire(before));
-        rules.prefixes.retain_mut(|rule| rule.moments.expire(before));
-        rules.prefixes.shrink_to_fit();
-        rules.prefix_bytes = rules.prefixes.iter().map(PrefixRule::bytes).sum();
+        rules.expire(before);
         self.bytes.store(rules.bytes(), Ordering::Relaxed);
     }
 
@@ -307,7 +306,16 @@ impl Purges {
         entries
     }
 
+    /// The moment of the last rule as one that fits nothing: if it is lost, so are rules.
+    pub(crate) fn last_rule(&self) -> PurgeEntry {
+        let moment = self.now().saturating_sub(1);
+        PurgeEntry { kind: PurgeKind::Soft, moment, target: LAST_RULE }
+    }
+
     fn insert(&self, rules: &mut Rules, entry: &PurgeEntry) {
+        if entry.target == LAST_RULE {
+            return;
+        }
         let most = self.prefix_bytes_max.load(Ordering::Relaxed);
         let moments = match &entry.target {
             PurgeTarget::All => &mut rules.all,
@@ -318,6 +326,10 @@ impl Purges {
             },
         };
         moments.set(entry.kind, entry.moment);
+        if entry.target == PurgeTarget::All && entry.kind == PurgeKind::Hard {
+            // All of them concern responses that are gone.
+            rules.expire(entry.moment);
+        }
         if rules.named.len() > self.rules_max.load(Ordering::Relaxed) {
             rules.merge_older_half();
         }
@@ -376,6 +388,15 @@ impl Rules {
     /// Bytes of memory that they take.
     fn bytes(&self) -> u64 {
         table_bytes(self.named.capacity(), NAMED_BYTES) + self.prefix_bytes
+    }
+
+    /// Removes the rules before a moment.
+    fn expire(&mut self, before: u64) {
+        self.all.expire(before);
+        rebuild_map(&mut self.named, |moments| moments.expire(before));
+        self.prefixes.retain_mut(|rule| rule.moments.expire(before));
+        self.prefixes.shrink_to_fit();
+        self.prefix_bytes = self.prefixes.iter().map(PrefixRule::bytes).sum();
     }
 
     /// Has a rule for everything take the place of the older half of the rules for names. Responses

@@ -12,6 +12,7 @@ mod pilot;
 mod send_moments;
 mod slices;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::io;
@@ -28,7 +29,7 @@ use crate::flight::{Flight, Passenger};
 use crate::key::Key;
 use crate::object::Object;
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
-use crate::rules::{preferred_language_key, selecting_key};
+use crate::rules::{preferred_language_key, push_selecting_key, selecting_key};
 use crate::spill::Spill;
 pub use forms::{FormOf, JoinedForm};
 use memory::Notes;
@@ -160,6 +161,11 @@ impl Shard {
         let failure = self.notes.get(hash)?;
         (failure >> 16 > now_ms).then_some(failure as u16)
     }
+}
+
+thread_local! {
+    /// Memory for the selecting values of a request.
+    static SELECTING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The hash of a key with this word is a note: its fetch has failed.
@@ -314,18 +320,19 @@ impl ResponseStore {
 
     /// The stored response for a request, fresh or stale. Counts as a use.
     pub fn find(&self, key: &Key, request: &Fields) -> Option<Arc<Object>> {
-        self.find_noting(key, request, &mut false)
+        self.find_noting(key.as_bytes(), request, &mut false)
     }
 
-    /// Like [`Self::find`]; sets `is_purged` if the response was found purged.
+    /// Like [`Self::find`], with the bytes of the key; sets `is_purged` if the response was found
+    /// purged.
     pub fn find_noting(
         &self,
-        key: &Key,
+        key: &[u8],
         request: &Fields,
         is_purged: &mut bool,
     ) -> Option<Arc<Object>> {
         let object = {
-            let shard = unpoisoned(self.shard(key));
+            let shard = unpoisoned(self.shard_of(key));
             let resource = shard.resources.get(key)?;
             resource.select(request)?
         };
@@ -474,6 +481,11 @@ impl ResponseStore {
     }
 
     fn shard(&self, key: &Key) -> &Mutex<Shard> {
+        self.shard_of(key.as_bytes())
+    }
+
+    /// The part of the index for a key with these bytes.
+    fn shard_of(&self, key: &[u8]) -> &Mutex<Shard> {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 
@@ -594,11 +606,15 @@ impl Resource {
         if self.names.is_empty() {
             return Some(Arc::clone(newest));
         }
-        let selecting = selecting_key(&self.names, request);
         let newest = |is_it: &dyn Fn(&Object) -> bool| {
             self.variants.iter().rev().find(|object| is_it(object)).cloned()
         };
-        newest(&|object| *object.selecting == *selecting).or_else(|| {
+        let mut selecting = SELECTING.take();
+        selecting.clear();
+        push_selecting_key(&self.names, request, &mut selecting);
+        let found = newest(&|object| *object.selecting == *selecting);
+        SELECTING.set(selecting);
+        found.or_else(|| {
             let language = preferred_language_key(&self.names, request)?;
             newest(&|object| object.head.language.as_deref() == Some(&*language))
         })

@@ -5,6 +5,37 @@ use alloc::vec::Vec;
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
+/// A number as text, without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    digits: [u8; DIGITS_MAX],
+    start: usize,
+}
+
+impl Decimal {
+    /// The text of a number.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        let mut digits = [0; DIGITS_MAX];
+        let mut start = digits.len();
+        let mut left = number;
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                return Self { digits, start };
+            }
+        }
+    }
+}
+
+impl AsRef<[u8]> for Decimal {
+    fn as_ref(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
 /// Appends a number.
 pub fn push(number: u64, out: &mut Vec<u8>) {
     push_padded(number, 0, b'0', out);
@@ -20,22 +51,12 @@ pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
         let tens = if number < 10 { fill } else { b'0' + (number / 10) as u8 };
         return out.extend_from_slice(&[tens, b'0' + (number % 10) as u8]);
     }
-    let mut digits = [0; DIGITS_MAX];
-    let mut start = digits.len();
-    let mut left = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    let missing = width.saturating_sub(DIGITS_MAX - start);
+    let digits = Decimal::new(number);
+    let missing = width.saturating_sub(digits.as_ref().len());
     if missing > 0 {
         out.extend(core::iter::repeat_n(fill, missing));
     }
-    out.extend_from_slice(&digits[start..]);
+    out.extend_from_slice(digits.as_ref());
 }
 
 /// Parses a number of digits only; `None` also if it exceeds 64 bits.

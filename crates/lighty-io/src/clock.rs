@@ -123,6 +123,17 @@ pub fn steady_unix_s() -> u64 {
     (*PROCESS_STARTED_UNIX_US + elapsed_us) / 1_000_000
 }
 
+/// [`Clock::steady_unix_s`] of all workers, for threads that have no clock.
+pub fn shared_unix_s() -> u64 {
+    match simulated::started() {
+        Some(_) => {
+            let elapsed_us = shared_mono_us() - MONO_START_US;
+            simulated::STARTED_UNIX_S.unsigned_abs() + elapsed_us / 1_000_000
+        }
+        None => steady_unix_s(),
+    }
+}
+
 /// [`Clock::precise_us`] of all workers, for threads that have no clock.
 pub(crate) fn shared_mono_us() -> u64 {
     let source = match simulated::started() {

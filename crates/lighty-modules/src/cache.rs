@@ -25,12 +25,13 @@ mod stores;
 mod waiting;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 pub use lighty_cache::disk::DiskReport;
 use lighty_cache::flight::Passenger;
-use lighty_cache::key::Key;
+use lighty_cache::key::{Key, KeyWriter};
 use lighty_cache::object::Object;
 use lighty_cache::purge::{PurgeKind, PurgeScope};
 use lighty_cache::rules::{self, CacheRequest, RequestUri, Reuse};
@@ -64,6 +65,8 @@ const ROUNDS_MAX: u32 = 4;
 /// The module.
 pub struct Cache {
     stores: KnownStores,
+    /// Memory for the key of a request.
+    key: Cell<KeyWriter>,
 }
 
 /// The request fills a store, or has been to one.
@@ -88,7 +91,8 @@ struct StoreQuery {
 impl StoreQuery {
     /// The stored response for a request.
     fn find(&mut self, ex: &Exchange) -> Option<Arc<Object>> {
-        self.store.find_noting(&self.key, &ex.request.fields, &mut self.is_purged)
+        let (key, fields) = (self.key.as_bytes(), &ex.request.fields);
+        self.store.find_noting(key, fields, &mut self.is_purged)
     }
 
     /// The stored response, from memory or from the disk.
@@ -134,7 +138,7 @@ impl StoreQuery {
 impl Cache {
     /// A worker's instance under one configuration.
     pub fn new(stores: CacheStores) -> Self {
-        Self { stores: KnownStores::new(stores) }
+        Self { stores: KnownStores::new(stores), key: Cell::default() }
     }
 
     #[cold]
@@ -171,10 +175,16 @@ impl Cache {
             }
             return Step::Next;
         }
-        let Some(key) = request_key::key(phase, own, ex) else { return Step::Next };
+        // Another handler responds, or a backend decides about access first.
+        let Some(destination) = destination(phase, ex) else { return Step::Next };
+        let mut written = request_key::write(self.key.take(), &destination, own, ex);
         ex.ext_mut::<HasMet>().0 = true;
-        let mut query = StoreQuery { store, key, phase, is_purged: false, may_leave: true };
-        let found = query.find(ex);
+        let mut is_purged = false;
+        let found = store.find_noting(written.as_bytes(), &ex.request.fields, &mut is_purged);
+        let key = found.as_ref().map_or_else(|| written.finish(), |object| object.key().clone());
+        written.clear();
+        self.key.set(written);
+        let query = StoreQuery { store, key, phase, is_purged, may_leave: true };
         if let Some(object) = &found
             && reuse(ex, own, object) == Reuse::Fresh
             && ColdStart::of(ex, object).is_none()

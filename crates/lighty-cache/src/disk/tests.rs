@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_http::{Fields, Known};
+use lighty_io::file::store_dir::StoreDir;
 
 use super::*;
 use crate::flight::FlightHead;
@@ -373,6 +374,146 @@ fn a_lost_log_of_purges_loses_what_came_after() {
     fs::remove_file(dir.path().join("purges")).expect("removed");
     let bed = Bed::open(dir.path());
     assert_eq!(bed.get("/a"), None);
+    bed.close();
+}
+
+#[test]
+fn rules_go_with_the_last_response_that_they_concern() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.put("/old", b"old");
+    bed.write("/old");
+    let purge = |bed: &Bed, count: u32| {
+        for number in 0..count {
+            let tag = number.to_string();
+            bed.store.purge(PurgeScope::Tag(tag.as_bytes()), PurgeKind::Hard);
+        }
+    };
+    purge(&bed, 1_000);
+    bed.put("/new", b"new");
+    bed.write("/new");
+    bed.store.expire_purges();
+    assert_eq!(bed.store.purge_rules(), 1_000, "the old response needs them");
+    bed.close();
+    // Over a restart, too.
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.store.purge_rules(), 1_000);
+    assert_eq!(bed.get("/old").expect("not purged"), b"old");
+    assert_eq!(bed.get("/new").expect("not purged"), b"new");
+    bed.close();
+    // The segment with both leaves, and with it the rules.
+    for segment in segments(dir.path()) {
+        fs::remove_file(segment).expect("removed");
+    }
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.store.purge_rules(), 0);
+    bed.put("/later", b"later");
+    bed.write("/later");
+    purge(&bed, 10);
+    bed.store.purge(PurgeScope::Url(b"host", b"/later"), PurgeKind::Hard);
+    bed.put("/last", b"last");
+    bed.write("/last");
+    bed.close();
+    let log = |path: &Path| fs::metadata(path.join("purges")).expect("there").len();
+    assert!(log(dir.path()) < 1_000, "{}", log(dir.path()));
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/later"), None, "a purge of the time before the restart");
+    assert_eq!(bed.get("/last").expect("sent after all rules"), b"last");
+    bed.kill();
+}
+
+#[test]
+fn responses_are_there_although_all_rules_have_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    (0..10).for_each(|_| _ = bed.store.purge(PurgeScope::All, PurgeKind::Hard));
+    bed.put("/a", b"a");
+    bed.write("/a");
+    bed.close();
+    for _ in 0..2 {
+        let bed = Bed::open(dir.path());
+        assert_eq!(bed.store.purge_entries().len(), 1, "the moment of the last rule");
+        assert_eq!(bed.get("/a").expect("sent after all rules"), b"a");
+        bed.close();
+    }
+}
+
+#[test]
+fn footers_without_moments_keep_all_rules() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.store.purge(PurgeScope::All, PurgeKind::Hard);
+    let segment = Segment::new(9, bed.disk().dir.get().expect("open").create_file("x").expect("x"));
+    let hash = KeyHash::from_bytes([1; 12]);
+    let row = footer::Row {
+        primary: hash,
+        hash,
+        url: 1,
+        unit: 0,
+        bytes: 64,
+        names: 0,
+        file: 0,
+        file_bytes: 0,
+        // As an earlier version has left it.
+        sent_at: 0,
+    };
+    let footer = footer::Footer { rows: vec![row], names: Vec::new() };
+    segment.narrow_urls(&footer);
+    bed.disk().add_segment(&segment);
+    bed.store.expire_purges();
+    assert_eq!(bed.store.purge_entries().len(), 2);
+    bed.disk().remove_segment(9);
+    bed.store.expire_purges();
+    assert_eq!(bed.store.purge_entries().len(), 1);
+    bed.close();
+}
+
+#[test]
+fn a_flood_of_purges_does_not_wait_in_memory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let other = StoreDir::open(dir.path()).expect("another process has the directory");
+    let bed = Bed::begin(dir.path(), disk_limits(), limits());
+    for number in 0..20_000 {
+        let tag = number.to_string();
+        bed.store.purge(PurgeScope::Tag(tag.as_bytes()), PurgeKind::Hard);
+        assert!(bed.disk().queued_bytes() <= PURGES_QUEUED_BYTES as u64);
+    }
+    let rules = bed.store.purge_rules();
+    assert!((1_000..20_000).contains(&rules), "{rules}");
+    drop(other);
+    bed.wait_until_ready();
+    bed.store.purge(PurgeScope::Url(b"host", b"/late"), PurgeKind::Hard);
+    bed.store.wait_for_purges();
+    let log = fs::read(dir.path().join("purges")).expect("a log");
+    let last = purge_log::parse(&log).0.iter().map(|entry| entry.moment).max();
+    assert_eq!(last, bed.store.purge_entries().iter().map(|entry| entry.moment).max());
+    bed.close();
+}
+
+#[test]
+fn stale_responses_without_a_use_are_not_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    for (target, flags) in [
+        ("/stale", crate::rules::FreshnessFlags::default()),
+        ("/valid", crate::rules::FreshnessFlags::HAS_VALIDATOR),
+    ] {
+        let joined = bed.store.join(&key(target), &Fields::default(), false, 0);
+        let Joined::Begins(mut pilot, _) = joined else { panic!("a flight") };
+        let mut head = StoredHead::empty();
+        head.fields.push(b"Content-Type", b"text/plain");
+        head.freshness.flags = flags;
+        pilot.depart(FlightHead { head, selecting: Box::default(), length: None });
+        pilot.push(Bytes::from("page"));
+        pilot.land();
+        assert!(bed.get(target).is_some());
+    }
+    // As if there were no memory.
+    bed.store.limit(Limits { memory: 0, ..limits() });
+    bed.disk().settle();
+    assert_eq!(bed.store.extent().0, 0);
+    assert_eq!(bed.get("/stale"), None);
+    assert_eq!(bed.get("/valid").expect("written"), b"page");
     bed.close();
 }
 

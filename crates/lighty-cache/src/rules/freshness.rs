@@ -86,13 +86,13 @@ impl Freshness {
         self.ttl_s(now_s) > 0 && !self.flags.contains(FreshnessFlags::NO_CACHE)
     }
 
-    /// True if the response can be of use after the requests that waited for it: it is fresh, may
-    /// be served stale, or can be validated.
+    /// True if the response can be of use to later requests: it is fresh, may be served stale, or
+    /// can be validated.
     #[must_use]
-    pub fn is_worth_keeping(&self) -> bool {
-        self.is_fresh(self.received_s)
-            || self.stale_while_revalidate_s > 0
-            || self.stale_if_error_s > 0
+    pub fn is_worth_keeping(&self, now_s: i64) -> bool {
+        self.is_fresh(now_s)
+            || self.is_within(now_s, self.stale_while_revalidate_s)
+            || self.is_within(now_s, self.stale_if_error_s)
             || self.flags.contains(FreshnessFlags::HAS_VALIDATOR)
     }
 

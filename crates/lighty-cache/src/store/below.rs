@@ -5,12 +5,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lighty_http::Fields;
+use lighty_io::clock;
 
 use super::{ResponseStore, unpoisoned};
 use crate::disk::{Disk, DiskPlace};
 use crate::key::Key;
 use crate::object::{Content, Object};
 use crate::purge::PurgeEntry;
+
+/// True if a response can be of use to later requests.
+fn is_worth_keeping(object: &Object) -> bool {
+    let now_s = i64::try_from(clock::shared_unix_s()).unwrap_or(i64::MAX);
+    object.head.freshness.is_worth_keeping(now_s)
+}
 
 impl ResponseStore {
     /// Looks up where the response to a request lies on the disk. No I/O.
@@ -134,7 +141,9 @@ impl ResponseStore {
             let variants = shard.resources.values().flat_map(|resource| &resource.variants);
             unsaved.extend(variants.filter(|object| object.was_used()).cloned());
         }
-        unsaved.retain(|object| !self.disk.as_ref().is_some_and(|disk| disk.has(object)));
+        let is_on_disk =
+            |object: &Arc<Object>| self.disk.as_ref().is_some_and(|disk| disk.has(object));
+        unsaved.retain(|object| is_worth_keeping(object) && !is_on_disk(object));
         unsaved
     }
 
@@ -159,15 +168,18 @@ impl ResponseStore {
         self.purges.merge(entries);
     }
 
-    /// All purge rules.
+    /// All purge rules that are needed, and the moment of the last one.
     pub(crate) fn purge_entries(&self) -> Vec<PurgeEntry> {
-        self.purges.entries()
+        let mut entries = self.purges.entries();
+        entries.push(self.purges.last_rule());
+        entries
     }
 
-    /// Has an object that leaves memory written, if it was used.
+    /// Has an object that leaves memory written, if it was used and can be of use again.
     pub(super) fn retire(&self, object: &Arc<Object>) {
         let Some(disk) = &self.disk else { return };
-        if object.was_used() && !object.is_obsolete() && !disk.has(object) {
+        let is_useful = object.was_used() && !object.is_obsolete() && is_worth_keeping(object);
+        if is_useful && !disk.has(object) {
             disk.save(object);
         }
     }

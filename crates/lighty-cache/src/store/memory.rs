@@ -60,7 +60,7 @@ pub(crate) fn rebuild_map<V>(
 
 /// Gives the memory of a map back that it needed for many more entries.
 pub(crate) fn shrink_map<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, RandomState>) {
-    if map.capacity() > 4 * map.len() + 64 {
+    if map.capacity() > 4 * map.len() + 8 {
         map.shrink_to(2 * map.len());
     }
 }

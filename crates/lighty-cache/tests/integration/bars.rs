@@ -91,6 +91,31 @@ fn many_rules_cost_a_hit_nothing() {
 }
 
 #[test]
+fn million_rules_leave_with_the_responses_before_them() {
+    let store = store(64 << 20, 32);
+    put(&store, b"/hot", b"page", &[]);
+    let mut most = 0;
+    for number in 0..1_000_000_u32 {
+        let tag = number.to_le_bytes();
+        store.purge(PurgeScope::Tag(&tag), PurgeKind::Hard);
+        // Responses come and go, and one is used all the time.
+        if number % 100 == 0 {
+            let target = format!("/{}", number % 5_000);
+            put(&store, target.as_bytes(), b"page", &[store.tag(b"news")]);
+            assert!(has(&store, b"/hot"), "{number}");
+        }
+        most = most.max(store.beside_bytes());
+    }
+    println!("a million rules: {} left, at most {most} bytes", store.purge_rules());
+    assert!(most <= 64 << 20 >> 4, "{most}");
+    store.purge(PurgeScope::Tag(b"news"), PurgeKind::Hard);
+    assert!((0..50).all(|number| !has(&store, format!("/{}", number * 100).as_bytes())));
+    store.purge(PurgeScope::All, PurgeKind::Hard);
+    assert!(!has(&store, b"/hot"));
+    assert_eq!(store.purge_rules(), 0, "everything from before is gone");
+}
+
+#[test]
 fn hit_allocates_nothing() {
     let store = store(1 << 20, 32);
     put(&store, b"/hot", b"page", &[]);

@@ -5,6 +5,7 @@ mod counting;
 
 mod bars;
 mod failures;
+mod floods;
 mod fuzz_corpus;
 mod model;
 mod requests;

@@ -9,7 +9,24 @@ pub struct Environment {
     vars: Vec<(Box<[u8]>, Vec<u8>)>,
     /// Variables of the connection. A request's variable overrides one of the same name.
     base: Option<Rc<Variables>>,
+    spare: SpareVariables,
 }
+
+/// Variables of earlier requests that the next one may set without an allocation.
+#[derive(Debug, Default)]
+struct SpareVariables(Vec<(Box<[u8]>, Vec<u8>)>);
+
+impl Clone for SpareVariables {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Spare variables that are kept.
+const SPARE_MAX: usize = 4;
+
+/// Bytes of the longest value that is kept.
+const SPARE_BYTES_MAX: usize = 64;
 
 /// Names and values that many requests share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +75,16 @@ impl Environment {
                 old.clear();
                 old.extend_from_slice(value);
             }
-            None => self.vars.push((name.into(), value.to_vec())),
+            None => {
+                let spare = &mut self.spare.0;
+                let known = spare.iter().position(|(known, _)| **known == *name);
+                let mut var = match known {
+                    Some(at) => spare.swap_remove(at),
+                    None => (name.into(), Vec::new()),
+                };
+                var.1.extend_from_slice(value);
+                self.vars.push(var);
+            }
         }
     }
 
@@ -93,12 +119,18 @@ impl Environment {
 
     /// Removes the request's variables and keeps the connection's.
     pub fn clear_own(&mut self) {
-        self.vars.clear();
+        for (name, mut value) in self.vars.drain(..) {
+            if value.capacity() <= SPARE_BYTES_MAX {
+                value.clear();
+                self.spare.0.truncate(SPARE_MAX - 1);
+                self.spare.0.insert(0, (name, value));
+            }
+        }
     }
 
     /// Removes all variables.
     pub fn clear(&mut self) {
-        self.vars.clear();
+        self.clear_own();
         self.base = None;
     }
 }

@@ -13,6 +13,7 @@ use lighty_core::exchange::body::Body;
 use lighty_core::exchange::response::Maker;
 use lighty_core::pipeline::byteranges::{Divided, give_parts, is_a_length};
 use lighty_core::{Exchange, pipeline};
+use lighty_http::decimal::Decimal;
 use lighty_http::range::{self, ByteRange, Selection};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileEngine;
@@ -121,7 +122,8 @@ pub(super) fn answer(ex: &mut Exchange, head: &StoredHead, body: StoredBody<'_>)
             give_body(ex, body, ranges, method);
         }
     }
-    ex.response.fields.set(Known::Age, head.freshness.age_s(now_s).to_string());
+    let age_s = u64::from(head.freshness.age_s(now_s));
+    ex.response.fields.set(Known::Age, Decimal::new(age_s));
 }
 
 /// Tells filters about the body that a 304 stands for, so that its tag and its Vary are those of

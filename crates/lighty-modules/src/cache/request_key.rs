@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 
-use lighty_cache::key::{Key, KeyWriter};
+use lighty_cache::key::KeyWriter;
 use lighty_cache::purge::KeyPlaces;
 use lighty_cache::rules::QueryRule;
 use lighty_core::Exchange;
 use lighty_core::exchange::cache_orders::CacheOrders;
-use lighty_core::pipeline::branch::destination;
-use lighty_core::pipeline::phase::Phase;
 use lighty_http::Known;
 
 use super::settings::CacheSettings;
@@ -16,13 +14,16 @@ use super::settings::CacheSettings;
 /// Places of host and target among the parts of a key.
 pub(super) const KEY_PLACES: KeyPlaces = KeyPlaces { host: 2, target: 3 };
 
-/// The key of a request that a backend or a CGI program would respond to in this phase. `None` if
-/// another handler would, or if a backend decides about access first.
-pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Key> {
+/// Writes the key of a request that this destination would respond to.
+pub(super) fn write(
+    key: KeyWriter,
+    destination: &str,
+    own: &CacheSettings,
+    ex: &Exchange,
+) -> KeyWriter {
     let spec = &own.key;
-    let destination = destination(phase, ex)?;
     let request = &ex.request;
-    let mut key = KeyWriter::default()
+    let mut key = key
         .part(destination.as_bytes())
         .part(request.scheme.as_bytes())
         .part(&request.authority)
@@ -30,28 +31,26 @@ pub(super) fn key(phase: Phase, own: &CacheSettings, ex: &Exchange) -> Option<Ke
         .part(&raw_target(own, ex));
     // Backends differ in which of several lines they read, so all count, and their number.
     for name in &spec.fields {
-        let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
-        let lines: Vec<&[u8]> = request
-            .fields
-            .iter()
-            .filter(|(known, _)| is_it(known))
-            .map(|(_, value)| value)
-            .collect();
-        key =
-            lines.iter().fold(key.part(&[lines.len().min(255) as u8]), |key, line| key.part(line));
+        let fields = request.fields.iter();
+        let lines = fields.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        key = with_all(key, lines.map(|(_, value)| value));
     }
     for name in &spec.cookies {
-        let values = cookies(ex, name);
-        key =
-            values.iter().fold(key.part(&[values.len().min(255) as u8]), |key, one| key.part(one));
+        key = with_all(key, cookies(ex, name));
     }
     if spec.user {
         key = key.part(&request.remote_user);
     }
-    if let Some(part) = ex.ext::<CacheOrders>().and_then(|orders| orders.key.as_deref()) {
-        key = key.part(part);
+    match ex.ext::<CacheOrders>().and_then(|orders| orders.key.as_deref()) {
+        Some(part) => key.part(part),
+        None => key,
     }
-    Some(key.finish())
+}
+
+/// Adds the number of parts, and the parts.
+fn with_all<'a>(key: KeyWriter, parts: impl Iterator<Item = &'a [u8]> + Clone) -> KeyWriter {
+    let count = parts.clone().count().min(255) as u8;
+    parts.fold(key.part(&[count]), KeyWriter::part)
 }
 
 /// Path and query, with the parameters that are part of the key.
@@ -87,8 +86,11 @@ fn kept<'a>(
 }
 
 /// The values of all cookies with a name.
-fn cookies<'a>(ex: &'a Exchange, name: &[u8]) -> Vec<&'a [u8]> {
+fn cookies<'a>(
+    ex: &'a Exchange,
+    name: &'a [u8],
+) -> impl Iterator<Item = &'a [u8]> + Clone {
     let lines = ex.request.fields.get_all(Known::Cookie);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"=")).collect()
+    pairs.filter_map(move |pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
 }

@@ -169,9 +169,12 @@ fn stale_arrivals_are_kept_only_for_a_use() {
         (&["Cache-Control: max-age=0", "ETag: \"1\""], true),
         (&["Cache-Control: max-age=0, stale-if-error=1"], true),
         (&["Cache-Control: max-age=0, stale-while-revalidate=1"], true),
+        (&["Cache-Control: no-cache", "ETag: \"1\""], true),
     ] {
         let stored = store(200, response).expect("storable");
-        assert_eq!(stored.is_worth_keeping(), is_kept, "{response:?}");
+        assert_eq!(stored.is_worth_keeping(NOW), is_kept, "{response:?}");
+        let has_validator = stored.flags.contains(FreshnessFlags::HAS_VALIDATOR);
+        assert_eq!(stored.is_worth_keeping(NOW + 10), has_validator, "{response:?} later");
     }
 }
 

@@ -213,6 +213,18 @@ impl Sender {
         }
     }
 
+    /// Sends a head and the beginning of a body in memory in one call. Returns the number of bytes,
+    /// of the head first; 0 if the socket accepts none.
+    ///
+    /// # Errors
+    /// Errors of the socket; the connection must then be closed.
+    pub fn try_send_joined(&self, stream: &Stream, head: &[u8], body: &[u8]) -> io::Result<u64> {
+        let body = &body[..body.len().min(TURN_BYTES_MAX as usize)];
+        let bytes = socket::write_both(stream, head, body)?.bytes;
+        self.0.counters.sent(bytes.saturating_sub(head.len() as u64));
+        Ok(bytes)
+    }
+
     /// Sends as much as possible without waiting for the socket or the disk, up to `budget` bytes,
     /// [`TURN_BYTES_MAX`] and [`TURN_PIECES_MAX`]. Sent data is removed from the queue.
     ///

@@ -66,6 +66,13 @@ pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<SocketSte
     })
 }
 
+/// Sends two pieces of memory in one call.
+pub(super) fn write_both(stream: &Stream, first: &[u8], second: &[u8]) -> io::Result<SocketStep> {
+    let pieces = [IoSlice::new(first), IoSlice::new(second)];
+    let want = (first.len() + second.len()) as u64;
+    write_now(stream, want, &pieces, |socket| rustix::io::writev(socket, &pieces))
+}
+
 /// A partial write means that the socket is full. This is recorded to save a second call that would
 /// only confirm it. A stream without a plain descriptor takes the pieces one after the other.
 fn write_now(

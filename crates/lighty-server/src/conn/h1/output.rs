@@ -63,7 +63,7 @@ impl H1Io {
         {
             return Ok(Remainder::Stream(source));
         }
-        if !throttled && self.send_out(on, ex)? && self.send_now(on, ex)? {
+        if !throttled && self.send_first(on, ex)? && self.send_now(on, ex)? {
             return Ok(Remainder::Nothing);
         }
         Ok(if throttled { Remainder::Throttled } else { Remainder::Queue })
@@ -167,6 +167,28 @@ impl H1Io {
             ex.state.bytes_sent += ended?.sent_bytes;
         }
         Ok(())
+    }
+
+    /// Writes the head, together with the first piece of a body in memory. Returns `false` on a
+    /// partial write of the head and puts the remainder at the front of the queue.
+    #[inline(always)]
+    fn send_first(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
+        let Some(Chunk::Memory(body)) = self.queue.front() else { return self.send_out(on, ex) };
+        let sender = &on.conn.worker().sender;
+        let sent = sender.try_send_joined(&on.conn.stream, &self.out, body)?;
+        ex.state.bytes_sent += sent;
+        match sent.checked_sub(self.out.len() as u64) {
+            Some(of_body) => {
+                self.queue.advance(of_body);
+                Ok(true)
+            }
+            None => {
+                // The socket is full within the head.
+                let unsent = Bytes::copy_from_slice(&self.out[sent as usize..]);
+                self.queue.push_front(Chunk::Memory(unsent));
+                Ok(false)
+            }
+        }
     }
 
     /// Writes the head. Returns `false` on a partial write and puts the remainder at the front of

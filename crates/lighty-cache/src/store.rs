@@ -585,7 +585,9 @@ impl ResponseStore {
             };
             let Some(object) = evicted else {
                 // Not for fetches, which end.
-                let is_large = |disk: &&Arc<Disk>| disk.entry_bytes() > most - most / 4;
+                let is_large = |disk: &&Arc<Disk>| {
+                    disk.entry_bytes() > most - most / 4 || disk.index_bytes() > most
+                };
                 if let Some(disk) = self.disk.as_ref().filter(is_large) {
                     disk.shrink();
                 }

@@ -114,7 +114,7 @@ impl Part {
             free.push(*found.get());
             found.remove();
         }
-        if self.table.len() * 4 + BLOCK_ENTRIES < self.used as usize {
+        if self.table.len() * 2 + BLOCK_ENTRIES < self.used as usize {
             self.compact();
         }
     }

@@ -159,7 +159,9 @@ fn segments(path: &Path) -> Vec<PathBuf> {
 #[test]
 fn responses_that_were_used_are_there_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
-    let bed = Bed::open(dir.path());
+    // The large body arrives faster than the disk takes it.
+    let ample = Limits { memory: 16 << 20, ..limits() };
+    let bed = Bed::open_with(dir.path(), disk_limits(), ample);
     for (number, length) in [(0, 0), (1, 1), (2, 44), (3, 64 << 10), (4, 70 << 10), (5, 1 << 20)] {
         let target = format!("/{number}");
         bed.put(&target, &body(number, length));

@@ -171,7 +171,13 @@ impl Author {
                     let done = self.work(dir, &objects, &purges, rules);
                     done.inspect_err(|_| self.put_back(objects))
                 }
-                Work::Shrink => self.shrink(dir),
+                Work::Shrink => {
+                    let done = self.shrink(dir);
+                    disk.note_memory();
+                    // If the figures from before have led to another order, it is void.
+                    disk.queue().must_shrink = false;
+                    done
+                }
                 Work::Pause => Ok(()),
                 Work::Close => return self.close(dir),
             };

@@ -126,7 +126,7 @@ const FLOODS: [(&str, Flood); 17] = [
         if let Some((mut pilot, passenger)) = flight {
             let head = head(Fields::default(), &[], &[]);
             pilot.depart(FlightHead { head, selecting: Box::default(), length: None });
-            (0..8).for_each(|_| drop(pilot.push(Bytes::from(vec![b'x'; 8_000]))));
+            (0..8).for_each(|_| _ = pilot.push(Bytes::from(vec![b'x'; 8_000])));
             pilots.push(pilot);
             passengers.push(passenger);
         }
@@ -139,7 +139,7 @@ const FLOODS: [(&str, Flood); 17] = [
             let head = head(Fields::default(), &[], &[]);
             pilot.depart(FlightHead { head, selecting: Box::default(), length: None });
             // Parts of large buffers.
-            (0..100).for_each(|_| drop(pilot.push(Bytes::from(vec![b'x'; 16_000]).slice(..1))));
+            (0..100).for_each(|_| _ = pilot.push(Bytes::from(vec![b'x'; 16_000]).slice(..1)));
             pilots.push(pilot);
             passengers.push(passenger);
         }

@@ -31,12 +31,13 @@ pub(super) fn write(
         .part(&raw_target(own, ex));
     // Backends differ in which of several lines they read, so all count, and their number.
     for name in &spec.fields {
-        let fields = request.fields.iter();
-        let lines = fields.filter(|(known, _)| known.eq_ignore_ascii_case(name));
-        key = with_all(key, lines.map(|(_, value)| value));
+        key = with_all(key, || {
+            let fields = request.fields.iter();
+            fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        });
     }
     for name in &spec.cookies {
-        key = with_all(key, cookies(ex, name));
+        key = with_all(key, || cookies(ex, name));
     }
     if spec.user {
         key = key.part(&request.remote_user);
@@ -48,9 +49,12 @@ pub(super) fn write(
 }
 
 /// Adds the number of parts, and the parts.
-fn with_all<'a>(key: KeyWriter, parts: impl Iterator<Item = &'a [u8]> + Clone) -> KeyWriter {
-    let count = parts.clone().count().min(255) as u8;
-    parts.fold(key.part(&[count]), KeyWriter::part)
+fn with_all<'a, I>(key: KeyWriter, parts: impl Fn() -> I) -> KeyWriter
+where
+    I: Iterator<Item = &'a [u8]>,
+{
+    let count = parts().count().min(255) as u8;
+    parts().fold(key.part(&[count]), KeyWriter::part)
 }
 
 /// Path and query, with the parameters that are part of the key.
@@ -86,10 +90,7 @@ fn kept<'a>(
 }
 
 /// The values of all cookies with a name.
-fn cookies<'a>(
-    ex: &'a Exchange,
-    name: &'a [u8],
-) -> impl Iterator<Item = &'a [u8]> + Clone {
+fn cookies<'a>(ex: &'a Exchange, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let lines = ex.request.fields.get_all(Known::Cookie);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
     pairs.filter_map(move |pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))

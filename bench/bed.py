@@ -75,11 +75,12 @@ def read(path):
 
 
 @contextlib.contextmanager
-def up(args, name="diskbed", files=None, disk=(), large=None):
+def up(args, name="diskbed", files=None, disk=(), large=None, writer=None):
     """(the module diskbed, its Bed, mounted and cold); taken down at the end.
 
     Another set of files has a name of its own: `files` are directories, files in each, bytes.  `large`
-    (count, bytes) are files /large-N beside them.  `disk` are options of simdisk."""
+    (count, bytes) are files /large-N beside them.  `disk` are options of simdisk.  `writer` writes
+    other files in place of these, and the servers may write to the disk."""
     if not args.diskbed or not os.path.exists(args.diskbed + "/diskbed.py"):
         raise rig.RigError("say where diskbed is: --diskbed DIR or $DISKBED")
     state = os.path.abspath(args.state or args.out + "/" + name)
@@ -92,10 +93,14 @@ def up(args, name="diskbed", files=None, disk=(), large=None):
     try:
         diskbed.sh("make", "-C", tools + "/src")
         bed = diskbed.Bed(state)
+        if writer:
+            allow_writes(diskbed)
+            diskbed.mkfiles.write_files = lambda *rest: writer(diskbed, *rest)
         if not os.path.exists(bed.image):
             rig.say("making the files on the disk, once")
             dirs, each, size = files or (args.dirs, 100, 102400)
-            bed.make(dirs, each, size, 1.03 * beside(diskbed, dirs * each * size, large), 0)
+            slack = 1.03 * beside(diskbed, dirs * each * size, large)
+            bed.make(dirs, each, size, 3 * slack if writer else slack, 0)
         bed.up(["--speed", str(args.speed), *disk])
         try:
             yield diskbed, bed
@@ -103,6 +108,17 @@ def up(args, name="diskbed", files=None, disk=(), large=None):
             bed.down()
     except diskbed.BedError as e:
         raise rig.RigError(f"diskbed: {e}") from None
+
+
+def allow_writes(diskbed):
+    """Has diskbed mount the disk for writing."""
+    run = diskbed.sh
+
+    def sh(*argv):
+        argv = [word.replace("ro,noatime,noload", "noatime") for word in argv if word != "--read-only"]
+        return run(*argv)
+
+    diskbed.sh = sh
 
 
 def beside(diskbed, small_bytes, large):

@@ -141,6 +141,23 @@ ALL = [
     Experiment("control_flood", ("33",), (), 4,
                "Misuse of the control socket is felt by no client.",
                "a request that fails, a p99 of 1 ms more, or a socket that does not answer afterwards"),
+    Experiment("cached", (), (), 4,
+               "A stored response costs about as much CPU as a file, and less than with any peer.",
+               "more than 1.15 of a file's CPU, or more than a peer's"),
+    Experiment("cold_cached", (), (), 12,
+               "Stored responses on a disk that seeks come faster than with nginx, and the event loop "
+               "never waits for the disk.",
+               "less than 1.3 times what nginx with aio threads reaches, or an event loop that is "
+               "stopped", "diskbed"),
+    Experiment("misses", (), (), 4,
+               "A thousand requests for a response that is not stored ask the backend once.",
+               "a second request, or a client that waits 5 ms longer than the response took"),
+    Experiment("fairness", (), (), 15,
+               "Downloads from a disk that seeks do not delay small files.",
+               "small files whose p99 is 1.5 times as high beside downloads", "diskbed"),
+    Experiment("forward_auth", (), (), 4,
+               "A decision of an authentication service costs little more than a proxied request.",
+               "more than 1.1 proxied requests, or more than with nginx or Caddy"),
     Experiment("starts", (), (), 4,
                "No client is lost while a server starts or ends.", "a lost client"),
 ]

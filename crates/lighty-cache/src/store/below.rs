@@ -38,9 +38,10 @@ impl ResponseStore {
 
     /// Reads an object from the disk into memory, unless it was purged.
     pub(super) fn load_from(&self, place: &DiskPlace) -> Option<Arc<Object>> {
+        let disk = self.disk.as_ref()?;
         // Until it is counted, no rule goes that it may be too old for.
         self.moments.note_load(true);
-        let object = self.read_from(self.disk.as_ref()?, place);
+        let object = self.read_from(disk, place);
         self.moments.note_load(false);
         object
     }

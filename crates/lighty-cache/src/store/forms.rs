@@ -103,7 +103,8 @@ impl ResponseStore {
     /// Joins the making of the form, or begins it. `None` if too many wait, or if the form of an
     /// earlier body is still being made.
     pub fn join_form(self: &Arc<Self>, of: FormOf<'_>) -> Option<JoinedForm> {
-        if self.counters.flights.load(Ordering::Relaxed) >= FLIGHTS_MAX {
+        let is_full = self.counters.flights.load(Ordering::Relaxed) >= FLIGHTS_MAX;
+        if is_full || self.is_crowded() {
             return None;
         }
         let key = of.key();

@@ -11,6 +11,7 @@ use lighty_http::{Fields, Known, Status, uri};
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
 use crate::exchange::request_state::FileStatus;
+use crate::exchange::response::BodyOrigin;
 use crate::fault::{Fault, FaultReport};
 use crate::module::{FileFate, Step};
 
@@ -133,6 +134,7 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
     response.fields.remove_named(SEND_PARTS);
     (response.head_content_length, response.declared_length) = (None, None);
     response.body = body;
+    response.origin = BodyOrigin::Other;
     response.answered = true;
 }
 

@@ -168,9 +168,11 @@ pub struct Disk {
 struct DiskQueue {
     objects: VecDeque<Arc<Object>>,
     bytes: u64,
-    /// Moments of the oldest request in the batch that is being written; 0: no batch.
+    /// The same of objects that have left memory.
+    left_bytes: u64,
+    /// Moment of the oldest request in the batch that is being written; 0: no batch.
     batch_oldest: u64,
-    /// Bytes of that batch.
+    /// Bytes of its objects that have left memory.
     batch_bytes: u64,
     /// Purge rules as they are appended to the log.
     purges: Vec<u8>,
@@ -198,7 +200,8 @@ impl DiskQueue {
     /// Takes the objects that are written next.
     fn begin_batch(&mut self) -> VecDeque<Arc<Object>> {
         self.batch_oldest = self.oldest_queued();
-        self.batch_bytes += std::mem::take(&mut self.bytes);
+        self.batch_bytes += std::mem::take(&mut self.left_bytes);
+        self.bytes = 0;
         std::mem::take(&mut self.objects)
     }
 
@@ -383,7 +386,7 @@ impl Disk {
 
     /// Sums up the memory that waits for the disk.
     fn note_queued(&self, queue: &DiskQueue) {
-        let bytes = queue.bytes + queue.batch_bytes + queue.purges.len() as u64;
+        let bytes = queue.left_bytes + queue.batch_bytes + queue.purges.len() as u64;
         self.queued_bytes.store(bytes, Ordering::Relaxed);
     }
 
@@ -494,6 +497,9 @@ impl Disk {
         // The thread gathers for a moment, and wakes up for a whole batch.
         let is_due = queue.objects.is_empty() || queue.bytes + bytes >= writer::BATCH_BYTES as u64;
         queue.bytes += bytes;
+        if object.is_removed() {
+            queue.left_bytes += bytes;
+        }
         queue.objects.push_back(Arc::clone(object));
         self.note_queued(&queue);
         if is_due {

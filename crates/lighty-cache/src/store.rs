@@ -1,9 +1,9 @@
 //! The store: an index in parts with a lock each, and the queues that decide about eviction.
 //!
 //! `below` has the way to the disk, `pilot` the ends of a flight, `slices` parts of responses,
-//! `forms` encoded responses, `memory` the bytes beside objects, and `send_moments` the age of purge
-//! rules that are needed. No lock is held during I/O or while another one is taken, but for the
-//! queues' and then a part's, and that of moments beside any.
+//! `forms` encoded responses, `memory` the bytes beside objects, and `send_moments` the age of the
+//! purge rules that are needed. No lock is held during I/O or while another one is taken, but for
+//! the queues' and then a part's, and that of moments beside any.
 
 mod below;
 mod forms;
@@ -40,14 +40,18 @@ pub use slices::{SliceMark, SliceVersion};
 /// Parts of the index.
 const SHARDS: usize = 64;
 
+/// Memory that responses of other sizes have left, and an allocator cannot use: one part in so many
+/// of the objects. A test compares it with the memory of a server under floods.
+const FRAGMENTS_SHARE: u64 = 7;
+
 /// Flights under way, in the whole store.
 pub const FLIGHTS_MAX: u64 = 65_536;
 
 /// Limits of a store. They may change while it is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for objects, flights with their bodies, and all that the store notes. Objects
-    /// leave for the rest.
+    /// Bytes of memory for objects, flights with their bodies, and all that the store notes.
+    /// Objects leave for the rest.
     pub memory: u64,
     /// Bytes of the largest body that is stored.
     pub object_bytes: u64,
@@ -140,10 +144,10 @@ impl Held {
 #[derive(Debug, Default)]
 struct Shard {
     resources: HashMap<Key, Resource, foldhash::fast::RandomState>,
-    /// By the hash of a key, of whether requests have credentials, and of a subject: the millisecond
-    /// of the monotonic clock up to which their responses are not shared; the one up to which no
-    /// fetch begins, with the status of the one that has failed; the last version whose slices were
-    /// fetched.
+    /// By the hash of a key, of whether requests have credentials, and of a subject: the
+    /// millisecond of the monotonic clock up to which their responses are not shared; the one up
+    /// to which no fetch begins, with the status of the one that has failed; the last version
+    /// whose slices were fetched.
     notes: Notes,
 }
 
@@ -574,7 +578,8 @@ impl ResponseStore {
             let evicted = {
                 let mut held = unpoisoned(&self.held);
                 let beside = held.queues.beside_bytes() + self.fixed_bytes() + queued;
-                if held.queues.bytes() + beside <= most {
+                let objects = held.queues.bytes();
+                if objects + objects / FRAGMENTS_SHARE + beside <= most {
                     return;
                 }
                 let evicted = held.queues.evict(|object| self.hasher.hash_one(&object.key));

@@ -289,9 +289,8 @@ impl Index {
 
     /// Bytes of memory that it takes, with what removed entries have left.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let part = |part: &Mutex<Part>| {
-            part.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes()
-        };
+        let part =
+            |part: &Mutex<Part>| part.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes();
         self.parts.iter().map(part).sum()
     }
 }

@@ -247,7 +247,7 @@ impl Author {
             let mut queue = self.disk.queue();
             // Files of their own would have no record.
             queue.objects.retain(|object| large_number(object).is_some());
-            queue.bytes = 0;
+            (queue.bytes, queue.left_bytes) = (0, 0);
             queue.end_batch();
             self.disk.note_queued(&queue);
             self.disk.has_written.notify_all();

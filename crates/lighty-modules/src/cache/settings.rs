@@ -136,7 +136,7 @@ impl StoreSpec {
         DiskLimits {
             bytes: self.size,
             memory_object_bytes: self.memory_object_bytes,
-            queued_bytes: (self.memory / 4).clamp(1 << 20, 16 << 20),
+            queued_bytes: (self.memory / 4).clamp(self.memory.min(2 << 20), 16 << 20),
             free_percent: self.free_percent,
             verifies_always: self.verifies_always,
         }

@@ -3,9 +3,12 @@
 //! The fetch belongs to no client: its [`Pilot`] is a task of its own, and each request has a
 //! [`Passenger`]. Pieces of the body are shared and never change. A slow client holds nothing up.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -23,6 +26,12 @@ pub const WINDOW_BYTES: u64 = 1 << 20;
 /// The same for stores with little memory or many flights. Of a large body, twice as much may wait
 /// for the disk.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
+
+/// Bytes that a passenger has to read between two calls of [`Pilot::drop_stalled`] if it holds
+/// others up.
+///
+/// [`Pilot::drop_stalled`]: crate::store::Pilot::drop_stalled
+const STALLED_BYTES: u64 = 64 << 10;
 
 /// Bytes of a file that are sent as one piece.
 const FILE_PIECE_BYTES: u64 = 1 << 20;
@@ -46,6 +55,8 @@ pub(crate) struct Flight {
     state: Mutex<FlightState>,
     /// The memory of flights counts there.
     beside: Arc<Beside>,
+    /// It began while another one of the same response had brought nothing for too long.
+    is_second: bool,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +77,8 @@ struct FlightState {
     is_spilled: bool,
     /// The body is too large to be stored.
     is_windowed: bool,
+    /// Bytes that may wait for the slowest reader of such a body.
+    window: u64,
     /// Passengers by number.
     passengers: HashMap<u64, Seat, foldhash::fast::RandomState>,
     next_number: u64,
@@ -84,6 +97,8 @@ struct Seat {
     waker: Option<Waker>,
     /// Bytes of the body that were read.
     read: u64,
+    /// The same, at the last check for stalled passengers.
+    checked: u64,
 }
 
 /// The head of a response that passengers share.
@@ -104,10 +119,13 @@ enum FlightStage {
     Streaming,
     /// The body is complete.
     Landed(Arc<Object>),
+    /// The body is complete, and in the store for as long as that has room: the passengers look it
+    /// up again once it has left.
+    Stored(Weak<Object>),
     /// The response is not shared: each request asks the backend itself.
     Unshared,
-    /// There is no response, or no more of it. The status for waiting requests; 0: none.
-    Failed(u16),
+    /// There is no response, or no more of it.
+    Failed(FetchFailure),
     /// Waiting requests look the response up again.
     Retry,
 }
@@ -121,10 +139,41 @@ pub enum Boarding {
     Streaming(Arc<FlightHead>),
     /// The response is not shared.
     Unshared,
-    /// There is no response. The status to answer with; 0 if the fetch was given up.
-    Failed(u16),
+    /// There is no response.
+    Failed(FetchFailure),
     /// The response is to be looked up again.
     Retry,
+}
+
+/// The failure of a fetch, for the requests that wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchFailure {
+    /// The status to respond with; 0 if the fetch was given up.
+    pub status: u16,
+    /// The server's number of the fault, if there is one.
+    pub fault: Option<u16>,
+}
+
+/// Bits of a [`FetchFailure`] in a number: 10 for the status, the others for the fault.
+pub(crate) const FAILURE_BITS: u32 = 23;
+
+impl FetchFailure {
+    /// The fetch was given up.
+    pub const GIVEN_UP: Self = Self { status: 0, fault: None };
+
+    /// The failure as a number of [`FAILURE_BITS`]. Larger faults are left out.
+    pub(crate) fn pack(self) -> u64 {
+        let fault = self.fault.map_or(0, |fault| u64::from(fault) + 1);
+        let fits = fault >> (FAILURE_BITS - 10) == 0;
+        u64::from(self.status & 0x3FF) | if fits { fault << 10 } else { 0 }
+    }
+
+    /// The failure in the low bits of a number.
+    pub(crate) fn unpack(number: u64) -> Self {
+        let number = (number & ((1 << FAILURE_BITS) - 1)) as u32;
+        let fault = (number >> 10).checked_sub(1).map(|fault| fault as u16);
+        Self { status: (number & 0x3FF) as u16, fault }
+    }
 }
 
 /// A request that waits for a flight or reads its body.
@@ -152,13 +201,23 @@ pub enum FlightPiece {
 
 /// The end of a body before it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the response that others fetch has broken off")]
-pub struct FlightBroken;
+pub enum FlightBroken {
+    /// The fetch has failed.
+    #[error("the response that others fetch has broken off")]
+    Failed,
+    /// The passenger has held others up.
+    #[error("the client has read too slowly for others that read the same response")]
+    Stalled,
+    /// The body was complete, and has left the store before the passenger has read all of it.
+    #[error("the response has left the store")]
+    Evicted,
+}
 
 impl Flight {
-    /// A flight with a key of so many bytes.
-    pub(crate) fn new(beside: &Arc<Beside>, key_bytes: usize) -> Self {
-        let flight = Self { state: Mutex::default(), beside: Arc::clone(beside) };
+    /// A flight with a key of so many bytes. No further one begins beside the second one, however
+    /// long that takes.
+    pub(crate) fn new(beside: &Arc<Beside>, key_bytes: usize, is_second: bool) -> Self {
+        let flight = Self { state: Mutex::default(), beside: Arc::clone(beside), is_second };
         {
             let mut state = flight.state();
             state.own_bytes = FLIGHT_BYTES + key_bytes as u64;
@@ -177,6 +236,11 @@ impl Flight {
 
     fn state(&self) -> MutexGuard<'_, FlightState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if it began beside another one.
+    pub(crate) fn is_second(&self) -> bool {
+        self.is_second
     }
 
     /// Lets a request board. `None` if there are too many.
@@ -317,6 +381,7 @@ impl Flight {
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, share: u64) -> Poll<()> {
         let mut state = self.state();
         let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+        state.window = window;
         let has_room = match (state.is_windowed, state.is_spilled) {
             (true, _) => state.bytes <= window || state.passengers.is_empty(),
             (false, is_spilled) => !is_spilled || state.bytes <= 2 * window,
@@ -332,15 +397,46 @@ impl Flight {
         self.change(|state| state.stage = FlightStage::Landed(Arc::clone(object)));
     }
 
+    /// The body is complete and stored. The flight keeps no memory of it.
+    pub(crate) fn land_stored(&self, object: &Arc<Object>) {
+        self.change(|state| {
+            state.stage = FlightStage::Stored(Arc::downgrade(object));
+            state.pieces.clear();
+            state.bytes = 0;
+        });
+    }
+
+    /// Removes the passengers that hold others up and have read almost nothing since the last call.
+    /// Returns their number.
+    pub(crate) fn drop_stalled(&self) -> usize {
+        let mut state = self.state();
+        let (length, window) = (state.length, state.window);
+        let is_full = state.bytes > window;
+        let holds_up = state.is_windowed
+            && is_full
+            && state.passengers.values().any(|seat| seat.read == length);
+        let before = state.passengers.len();
+        if holds_up {
+            state.passengers.retain(|_, seat| {
+                let is_late = length - seat.read > window / 2;
+                !is_late || seat.read - seat.checked >= STALLED_BYTES
+            });
+            state.drop_read();
+            self.count(&mut state);
+        }
+        state.passengers.values_mut().for_each(|seat| seat.checked = seat.read);
+        before - state.passengers.len()
+    }
+
     pub(crate) fn part(&self) {
         self.change(|state| state.stage = FlightStage::Unshared);
     }
 
     /// Ends the flight unless it has ended.
-    pub(crate) fn fail(&self, status: u16) {
+    pub(crate) fn fail(&self, failure: FetchFailure) {
         self.change(|state| {
             if matches!(state.stage, FlightStage::Waiting | FlightStage::Streaming) {
-                state.stage = FlightStage::Failed(status);
+                state.stage = FlightStage::Failed(failure);
             }
         });
     }
@@ -401,6 +497,11 @@ impl FlightState {
             seat.read += length;
             return Some(FlightPiece::File { file: Arc::clone(file), offset: at, length });
         }
+        if let FlightStage::Stored(object) = &self.stage {
+            let piece = object.upgrade()?.content.slice(at, self.length).into_iter().next()?;
+            seat.read += piece.len() as u64;
+            return Some(FlightPiece::Memory(piece));
+        }
         let index = self.pieces.partition_point(|(start, piece)| start + piece.len() as u64 <= at);
         let (start, piece) = self.pieces.get(index)?;
         // A passenger that has read a part of it from the file.
@@ -438,11 +539,14 @@ impl Passenger {
                 Boarding::Streaming(Arc::clone(head))
             }
             (FlightStage::Landed(object), _) => Boarding::Landed(Arc::clone(object)),
+            (FlightStage::Stored(object), _) => {
+                object.upgrade().map_or(Boarding::Failed(FetchFailure::GIVEN_UP), Boarding::Landed)
+            }
             (FlightStage::Streaming, Some(head)) => Boarding::Streaming(Arc::clone(head)),
             (FlightStage::Unshared, _) => Boarding::Unshared,
             // Late passengers get the received part of the body, as the others have.
             (FlightStage::Failed(_), Some(head)) => Boarding::Streaming(Arc::clone(head)),
-            (FlightStage::Failed(status), None) => Boarding::Failed(*status),
+            (FlightStage::Failed(failure), None) => Boarding::Failed(*failure),
             (FlightStage::Retry, _) => Boarding::Retry,
             (FlightStage::Waiting | FlightStage::Streaming, _) => {
                 state.wait(self.number, cx);
@@ -470,14 +574,17 @@ impl Passenger {
             }
             return Poll::Ready(Some(Ok(piece)));
         }
-        let seat = state.passengers.get(&self.number);
-        let has_all = seat.is_some_and(|seat| seat.read == state.length);
+        let Some(seat) = state.passengers.get(&self.number) else {
+            return Poll::Ready(Some(Err(FlightBroken::Stalled)));
+        };
+        let has_all = seat.read == state.length;
         match state.stage {
-            FlightStage::Landed(_) if has_all => Poll::Ready(None),
-            FlightStage::Landed(_) => Poll::Ready(Some(Err(FlightBroken))),
-            FlightStage::Unshared | FlightStage::Retry | FlightStage::Failed(_) => {
-                Poll::Ready(Some(Err(FlightBroken)))
-            }
+            FlightStage::Landed(_) | FlightStage::Stored(_) if has_all => Poll::Ready(None),
+            FlightStage::Stored(_) => Poll::Ready(Some(Err(FlightBroken::Evicted))),
+            FlightStage::Landed(_)
+            | FlightStage::Unshared
+            | FlightStage::Retry
+            | FlightStage::Failed(_) => Poll::Ready(Some(Err(FlightBroken::Failed))),
             FlightStage::Waiting | FlightStage::Streaming => {
                 state.wait(self.number, cx);
                 Poll::Pending
@@ -490,8 +597,11 @@ impl Passenger {
     }
 
     /// True for one passenger in each interval: it has waited so long that it asks the backend
-    /// itself.
+    /// itself. Never on the second flight of a response: a silent backend gets two requests.
     pub fn is_promoted(&self, now_ms: u64, interval_ms: u64) -> bool {
+        if self.flight.is_second {
+            return false;
+        }
         let mut state = self.flight.state();
         let is_due = |since: u64| now_ms.saturating_sub(since) >= interval_ms;
         let is_promoted = state.promoted_ms.is_none_or(is_due);
@@ -516,92 +626,5 @@ impl Drop for Passenger {
         if let Some(pilot) = pilot {
             pilot.wake();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lighty_io::file::store_dir::StoreDir;
-
-    use super::*;
-
-    fn take(passenger: &Passenger) -> Option<FlightPiece> {
-        passenger.flight.state().take_piece(passenger.number)
-    }
-
-    fn bytes(piece: Option<FlightPiece>) -> Vec<u8> {
-        match piece {
-            Some(FlightPiece::Memory(bytes)) => bytes.to_vec(),
-            Some(FlightPiece::File { file, offset, length }) => {
-                file.file.read_range(offset, length as usize).expect("read")
-            }
-            None => Vec::new(),
-        }
-    }
-
-    #[test]
-    fn pieces_come_from_the_file_and_then_from_memory() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let dir = StoreDir::open(dir.path()).expect("opened");
-        let file = dir.create_file("one").expect("made");
-        file.write_all_at(b"abcdef", 0).expect("written");
-        let file = Arc::new(BodyFile { file });
-        let flight = Arc::new(Flight::default());
-        let (early, late) = (flight.board().expect("room"), flight.board().expect("room"));
-        for piece in ["abc", "def", "ghi"] {
-            flight.push(Bytes::from(piece));
-        }
-        assert_eq!(bytes(take(&early)), b"abc");
-        assert_eq!(flight.unfiled(0, 4).concat(), b"abcdef");
-        // The file may end within a piece.
-        flight.file(&file, 5);
-        assert_eq!(flight.unfiled(5, 4).len(), 0, "not at the start of a piece");
-        assert_eq!(bytes(take(&early)), b"de");
-        assert_eq!(bytes(take(&early)), b"f");
-        assert_eq!(bytes(take(&early)), b"ghi");
-        assert_eq!(bytes(take(&late)), b"abcde");
-        assert_eq!(bytes(take(&late)), b"f");
-        flight.file(&file, 6);
-        assert_eq!(bytes(take(&late)), b"ghi");
-        assert!(take(&late).is_none());
-    }
-
-    #[test]
-    fn nothing_is_filed_once_pieces_are_missing() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let dir = StoreDir::open(dir.path()).expect("opened");
-        let file = Arc::new(BodyFile { file: dir.create_file("one").expect("made") });
-        let flight = Arc::new(Flight::default());
-        let one = flight.board().expect("room");
-        flight.spill();
-        for piece in ["abc", "def"] {
-            flight.push(Bytes::from(piece));
-        }
-        assert_eq!(bytes(take(&one)), b"abc");
-        flight.narrow();
-        assert!(flight.unfiled(0, 10).is_empty() && flight.unfiled(3, 10).is_empty());
-        flight.file(&file, 6);
-        assert_eq!(bytes(take(&one)), b"def");
-    }
-
-    #[test]
-    fn an_end_without_all_pieces_is_a_break() {
-        let flight = Arc::new(Flight::default());
-        let (mut one, mut late) = (flight.board().expect("room"), flight.board().expect("room"));
-        flight.push(Bytes::from("abc"));
-        flight.push(Bytes::from("def"));
-        assert_eq!(bytes(take(&one)), b"abc");
-        // As if the pieces were gone that the other has not read.
-        flight.state().pieces.pop_front();
-        flight.change(|state| {
-            let (place, head) =
-                ((crate::key::KeyWriter::default().finish(), Box::default()), StoredHead::empty());
-            let object = Object::new(place, head, Content::default(), 0);
-            state.stage = FlightStage::Landed(Arc::new(object));
-        });
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(one.poll_piece(&mut cx), Poll::Ready(Some(Ok(_)))));
-        assert!(matches!(one.poll_piece(&mut cx), Poll::Ready(None)));
-        assert!(matches!(late.poll_piece(&mut cx), Poll::Ready(Some(Err(FlightBroken)))));
     }
 }

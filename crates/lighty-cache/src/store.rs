@@ -25,7 +25,7 @@ use lighty_io::clock;
 
 use crate::disk::{Disk, SEGMENT_OBJECT_BYTES_MAX};
 use crate::eviction::Queues;
-use crate::flight::{Flight, Passenger};
+use crate::flight::{FAILURE_BITS, FetchFailure, Flight, Passenger};
 use crate::key::Key;
 use crate::object::Object;
 use crate::purge::{KeyPlaces, PurgeKind, PurgeScope, Purges};
@@ -146,7 +146,7 @@ struct Shard {
     resources: HashMap<Key, Resource, foldhash::fast::RandomState>,
     /// By the hash of a key, of whether requests have credentials, and of a subject: the
     /// millisecond of the monotonic clock up to which their responses are not shared; the one up
-    /// to which no fetch begins, with the status of the one that has failed; the last version
+    /// to which no fetch begins, with the failure of the one that has failed; the last version
     /// whose slices were fetched.
     notes: Notes,
 }
@@ -160,10 +160,10 @@ impl Shard {
         }
     }
 
-    /// The status of a fetch that has failed, while none begins.
-    fn failure(&self, hash: u64, now_ms: u64) -> Option<u16> {
-        let failure = self.notes.get(hash)?;
-        (failure >> 16 > now_ms).then_some(failure as u16)
+    /// The fetch that has failed, while none begins.
+    fn failure(&self, hash: u64, now_ms: u64) -> Option<FetchFailure> {
+        let note = self.notes.get(hash)?;
+        (note >> FAILURE_BITS > now_ms).then(|| FetchFailure::unpack(note))
     }
 }
 
@@ -193,6 +193,8 @@ struct KnownFlight {
     flight: Arc<Flight>,
     /// Moment at which its request was sent.
     sent_at: u64,
+    /// It has brought nothing for too long: requests do not join it.
+    is_forsaken: bool,
 }
 
 /// A place in a flight.
@@ -206,8 +208,8 @@ pub enum Joined {
     Passes,
     /// Too many wait.
     Full,
-    /// A fetch has failed a moment ago, with this status.
-    Failed(u16),
+    /// A fetch has failed a moment ago.
+    Failed(FetchFailure),
 }
 
 /// The owner of a flight. Dropped, it ends the flight.
@@ -222,6 +224,8 @@ pub struct Pilot {
     /// The body is written to a file.
     spill: Option<Spill>,
     is_spilled: bool,
+    /// The response is a slice.
+    is_sliced: bool,
 }
 
 impl ResponseStore {
@@ -370,8 +374,8 @@ impl ResponseStore {
         if is_marked || is_full {
             return if is_marked { Joined::Passes } else { Joined::Full };
         }
-        if let Some(status) = shard.failure(self.failure_hash(key, has_credentials), now_ms) {
-            return Joined::Failed(status);
+        if let Some(failure) = shard.failure(self.failure_hash(key, has_credentials), now_ms) {
+            return Joined::Failed(failure);
         }
         let resource = shard.resources.entry(key.clone()).or_default();
         let selecting = match (&*resource.names, resource.variants.is_empty()) {
@@ -383,7 +387,8 @@ impl ResponseStore {
             let tags = head.as_ref().map_or(&[][..], |head| &head.head.tags);
             // A purge since then is about its response, too.
             let purged = self.purges.compare(key, tags, known.sent_at);
-            !purged.hard
+            !known.is_forsaken
+                && !purged.hard
                 && !purged.soft
                 && match head {
                     Some(head) => *selecting_key(&head.head.names, request) == *head.selecting,
@@ -397,27 +402,33 @@ impl ResponseStore {
             shard.tidy(key);
             return Joined::Passes;
         }
-        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len()));
+        let is_second = resource.flights.iter().any(|known| {
+            let fits = known.selecting.is_none() || known.selecting == selecting;
+            known.is_forsaken && fits
+        });
+        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len(), is_second));
         let Some(passenger) = flight.board() else { return Joined::Full };
         let sent_at = self.moments.enter_now(|| self.purges.now());
-        resource.flights.push(KnownFlight { selecting, flight: Arc::clone(&flight), sent_at });
+        let known =
+            KnownFlight { selecting, flight: Arc::clone(&flight), sent_at, is_forsaken: false };
+        resource.flights.push(known);
         self.counters.flights.fetch_add(1, Ordering::Relaxed);
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(key));
         self.make_room();
         let (store, key) = (Arc::clone(self), key.clone());
-        Joined::Begins(
-            Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false },
-            passenger,
-        )
+        let (spill, is_spilled, is_sliced) = (None, false, false);
+        let pilot = Pilot { store, key, flight, sent_at, pushed: 0, spill, is_spilled, is_sliced };
+        Joined::Begins(pilot, passenger)
     }
 
     /// Lets later requests begin a flight in place of the one of this passenger.
     pub fn forsake(&self, key: &Key, passenger: &Passenger) {
         let mut shard = unpoisoned(self.shard(key));
         if let Some(resource) = shard.resources.get_mut(key) {
-            resource.flights.retain(|known| !passenger.is_on(&known.flight));
+            let own = resource.flights.iter_mut().filter(|known| passenger.is_on(&known.flight));
+            own.for_each(|known| known.is_forsaken = true);
         }
         shard.tidy(key);
     }
@@ -442,7 +453,8 @@ impl ResponseStore {
     pub fn is_forsaken(&self, key: &Key, passenger: &Passenger) -> bool {
         let shard = unpoisoned(self.shard(key));
         let resource = shard.resources.get(key);
-        !resource.is_some_and(|one| one.flights.iter().any(|known| passenger.is_on(&known.flight)))
+        let is_joined = |known: &KnownFlight| passenger.is_on(&known.flight) && !known.is_forsaken;
+        !resource.is_some_and(|one| one.flights.iter().any(is_joined))
     }
 
     /// Adds a purge rule. Returns its moment.

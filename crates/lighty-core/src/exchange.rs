@@ -13,6 +13,7 @@ pub mod request;
 pub mod request_id;
 pub mod request_state;
 pub mod response;
+pub mod send_budget;
 pub mod served_file;
 pub mod span;
 pub mod stage;

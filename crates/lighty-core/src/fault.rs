@@ -196,6 +196,16 @@ macro_rules! faults {
             /// Every fault, for tests and the manual.
             pub const ALL: &[Fault] = &[$(Fault::$fault,)*];
 
+            /// The fault's place in [`Fault::ALL`].
+            pub fn number(self) -> u16 {
+                self as u16
+            }
+
+            /// The fault with a number.
+            pub fn of_number(number: u16) -> Option<Fault> {
+                Fault::ALL.get(usize::from(number)).copied()
+            }
+
             /// The fault's row in the table.
             pub fn verdict(self) -> FaultConsequences {
                 match self {

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use lighty_cache::disk::DiskReport;
-use lighty_cache::flight::Passenger;
+use lighty_cache::flight::{FetchFailure, Passenger};
 use lighty_cache::key::{Key, KeyWriter};
 use lighty_cache::object::Object;
 use lighty_cache::purge::{PurgeKind, PurgeScope};
@@ -57,7 +57,7 @@ use settings::CacheSettings;
 use slices::Sliced;
 use stores::KnownStores;
 pub use stores::{CacheStores, NamedFigures};
-use waiting::{Waited, wait};
+use waiting::{Waited, fail_as, wait};
 
 /// Times that a request looks a response up again. Then it goes to the backend.
 const ROUNDS_MAX: u32 = 4;
@@ -493,7 +493,7 @@ async fn attend(
                 ex.fail(Fault::BackendBusy);
                 return Step::Answered;
             }
-            Joined::Failed(status) => return fail(ex, own, &query, stale.as_ref(), status),
+            Joined::Failed(failure) => return fail(ex, own, &query, stale.as_ref(), failure),
             Joined::Passenger(passenger) => (passenger, None),
             Joined::Begins(pilot, passenger) => {
                 found = query.landed_since(ex, stale.as_ref());
@@ -541,7 +541,7 @@ fn fail(
     own: &CacheSettings,
     query: &StoreQuery,
     stale: Option<&Arc<Object>>,
-    status: u16,
+    failure: FetchFailure,
 ) -> Step<'static> {
     let now_s = ex.machine.clock.unix_s();
     let may_serve =
@@ -550,8 +550,8 @@ fn fail(
         .filter(may_serve)
         .is_some_and(|object| serve_stored(ex, own, query, object, CacheWord::Stale));
     if !is_served {
-        ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY));
-        ex.response.fields.push_known(Known::RetryAfter, "1");
+        fail_as(ex, failure);
+        ex.response.fields.set(Known::RetryAfter, "1");
     }
     Step::Answered
 }
@@ -566,7 +566,10 @@ fn begin(
     handover: Option<HandoverEnd>,
 ) -> Option<Rc<WaitingClient>> {
     let mut part = fetch_part(ex, own);
-    let waiting = handover.as_ref().and_then(|_| relay_interim(ex, &mut part));
+    let waiting = handover.as_ref().and_then(|_| WaitingClient::of(ex));
+    if let Some(waiting) = &waiting {
+        relay_interim(&Rc::downgrade(waiting), &mut part);
+    }
     let fill = Fill {
         pilot,
         store: Arc::clone(&query.store),
@@ -577,7 +580,7 @@ fn begin(
         stale,
         has_credentials: has_credentials(ex),
         handover,
-        has_retried: false,
+        has_failed_twice: false,
         slice: None,
     };
     tokio::task::spawn_local(fill.run());

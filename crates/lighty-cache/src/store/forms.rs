@@ -114,20 +114,25 @@ impl ResponseStore {
         {
             return board(&resource.flights, of).map(JoinedForm::Passenger);
         }
-        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len()));
+        let flight = Arc::new(Flight::new(&self.beside, key.as_bytes().len(), false));
         let passenger = flight.board()?;
         flight.depart(Arc::new(of.head()));
         // A purge since then is about the response, and about its forms.
         let sent_at = of.object.sent_at;
         self.moments.enter(sent_at);
-        let known = KnownFlight { selecting: None, flight: Arc::clone(&flight), sent_at };
+        let known = KnownFlight {
+            selecting: None,
+            flight: Arc::clone(&flight),
+            sent_at,
+            is_forsaken: false,
+        };
         shard.resources.entry(key.clone()).or_default().flights.push(known);
         self.counters.flights.fetch_add(1, Ordering::Relaxed);
         drop(shard);
         unpoisoned(&self.held).enter(self.purges.url(&key));
         let store = Arc::clone(self);
-        let pilot =
-            Pilot { store, key, flight, sent_at, pushed: 0, spill: None, is_spilled: false };
+        let (spill, is_spilled, is_sliced) = (None, false, false);
+        let pilot = Pilot { store, key, flight, sent_at, pushed: 0, spill, is_spilled, is_sliced };
         Some(JoinedForm::Begins(pilot, passenger))
     }
 }

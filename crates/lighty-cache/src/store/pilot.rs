@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{Pilot, unpoisoned};
 use crate::disk::LargeWriter;
-use crate::flight::FlightHead;
+use crate::flight::{FAILURE_BITS, FetchFailure, FlightHead};
 use crate::object::{Content, Object, StoredHead};
 use crate::spill::{Arrival, Spill};
 
@@ -98,7 +98,22 @@ impl Pilot {
         {
             disk.save(&object);
         }
-        self.flight.land(&object);
+        match self.is_sliced && self.store.has_in_memory(&object) {
+            true => self.flight.land_stored(&object),
+            false => self.flight.land(&object),
+        }
+    }
+
+    /// The readers of the response look it up again if it leaves the store before they have read
+    /// it: the flight keeps no memory of a stored body.
+    pub fn set_sliced(&mut self) {
+        self.is_sliced = true;
+    }
+
+    /// Removes readers of a body too large to be stored that hold others up, and have read almost
+    /// nothing since the last call. Returns their number.
+    pub fn drop_stalled(&self) -> usize {
+        self.flight.drop_stalled()
     }
 
     /// The response with a body.
@@ -123,10 +138,16 @@ impl Pilot {
         self.flight.land(stored);
     }
 
-    /// There is no response. Waiting requests get this status.
-    pub fn fail(self, status: u16) {
+    /// True if the flight began because another one of the same response had brought nothing for
+    /// too long.
+    pub fn is_second(&self) -> bool {
+        self.flight.is_second()
+    }
+
+    /// There is no response. Waiting requests fail like this.
+    pub fn fail(self, failure: FetchFailure) {
         self.leave_index();
-        self.flight.fail(status);
+        self.flight.fail(failure);
     }
 
     /// Lets the waiting requests begin again.
@@ -141,12 +162,12 @@ impl Pilot {
         self.store.note(&mut unpoisoned(self.store.shard(&self.key)), mark, until_ms);
     }
 
-    /// Until then, no fetch of the key begins, because this one has failed with a status;
-    /// milliseconds of the monotonic clock.
-    pub fn hold(&self, until_ms: u64, has_credentials: bool, status: u16) {
+    /// Until then, no fetch of the key begins, because this one has failed; milliseconds of the
+    /// monotonic clock.
+    pub fn hold(&self, until_ms: u64, has_credentials: bool, failure: FetchFailure) {
         let hash = self.store.failure_hash(&self.key, has_credentials);
-        let failure = until_ms << 16 | u64::from(status);
-        self.store.note(&mut unpoisoned(self.store.shard(&self.key)), hash, failure);
+        let note = until_ms << FAILURE_BITS | failure.pack();
+        self.store.note(&mut unpoisoned(self.store.shard(&self.key)), hash, note);
     }
 
     /// The response is for one request alone.
@@ -198,7 +219,7 @@ impl Arrival for Pilot {
 impl Drop for Pilot {
     fn drop(&mut self) {
         self.leave_index();
-        self.flight.fail(0);
+        self.flight.fail(FetchFailure::GIVEN_UP);
         if !self.is_spilled {
             self.store.counters.arriving_bytes.fetch_sub(self.pushed, Ordering::Relaxed);
         }

@@ -113,6 +113,13 @@ impl ResponseStore {
         since_ms < CHANGED_MS
     }
 
+    /// True if the index has this object.
+    pub(super) fn has_in_memory(&self, object: &Arc<Object>) -> bool {
+        let shard = unpoisoned(self.shard(&object.key));
+        let resource = shard.resources.get(&object.key);
+        resource.is_some_and(|one| one.variants.iter().any(|known| Arc::ptr_eq(known, object)))
+    }
+
     /// The stored response for a request in memory. Does not count as a use.
     pub fn peek(&self, key: &Key, request: &Fields) -> Option<Arc<Object>> {
         let object = unpoisoned(self.shard(key)).resources.get(key)?.select(request)?;
@@ -127,8 +134,31 @@ impl ResponseStore {
 impl Pilot {
     /// Takes over the response to the request of another flight: purges since then concern it.
     pub fn succeed(&mut self, other: &Self) {
-        let sent_at = other.sent_at.min(self.sent_at);
-        // The other one counts until now.
+        self.date(other.sent_at.min(self.sent_at));
+    }
+
+    /// True if the slices of a resource were dropped since the request of this flight was sent: its
+    /// response may be older than the change.
+    pub fn is_behind_drop(&self, key: &Key) -> bool {
+        let own_tag = [self.store.slices_tag(key)];
+        self.store.purges.compare(&self.key, &own_tag, self.sent_at).hard
+    }
+
+    /// The response is a slice of the present version of a resource: a drop of its slices since the
+    /// request does not concern it. Purges do.
+    pub fn outlive_drop(&mut self, key: &Key, tags: &[u64]) {
+        let own_tag = self.store.slices_tag(key);
+        let others: Vec<u64> = tags.iter().copied().filter(|tag| *tag != own_tag).collect();
+        // A purge behind this moment concerns the flight, and the comparison finds earlier ones.
+        let now = self.store.purges.now();
+        let purged = self.store.purges.compare(&self.key, &others, self.sent_at);
+        if !purged.hard && !purged.soft {
+            self.date(now);
+        }
+    }
+
+    fn date(&mut self, sent_at: u64) {
+        // The other moment counts until now.
         self.store.moments.enter(sent_at);
         self.store.moments.leave(self.sent_at);
         self.sent_at = sent_at;

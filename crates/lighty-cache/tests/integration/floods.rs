@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lighty_cache::flight::{FlightHead, Passenger};
+use lighty_cache::flight::{FetchFailure, FlightHead, Passenger};
 use lighty_cache::object::StoredHead;
 use lighty_cache::purge::{PurgeKind, PurgeScope};
 use lighty_cache::rules::{Freshness, FreshnessFlags, selecting_key};
@@ -154,8 +154,9 @@ const FLOODS: [(&str, Flood); 17] = [
     ("failures", |store, _, _, number| {
         let flight = begin(store, &format!("/g{number}"), &Fields::default());
         if let Some((pilot, _passenger)) = flight {
-            pilot.hold(1_000_000, false, 502);
-            pilot.fail(502);
+            let failure = FetchFailure { status: 502, fault: Some(3) };
+            pilot.hold(1_000_000, false, failure);
+            pilot.fail(failure);
         }
     }),
     ("slices", |store, _, _, number| {

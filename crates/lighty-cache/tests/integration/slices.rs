@@ -173,3 +173,27 @@ fn last_version_is_known_by_variant() {
     assert!(!store.note_version(&one, b"a", &version("\"2\"", 11)), "another tag");
     assert!(store.note_version(&one, b"a", &version("\"2\"", 11)));
 }
+
+#[test]
+fn slice_that_shows_a_change_outlives_the_drop_but_no_purge() {
+    for scope in [None, Some(PurgeScope::All), Some(PurgeScope::Url(b"host", b"/one"))] {
+        for is_before in [false, true] {
+            let (store, one, _) = filled();
+            let mut pilot = begin(&store, &one.slice(BYTES, 1));
+            assert!(!pilot.is_behind_drop(&one));
+            let purge = || scope.map(|scope| store.purge(scope, PurgeKind::Hard));
+            if is_before {
+                purge();
+            }
+            store.drop_slices(&one, 10_000);
+            assert!(pilot.is_behind_drop(&one));
+            pilot.outlive_drop(&one, &[store.slices_tag(&one)]);
+            if !is_before {
+                purge();
+            }
+            land(&store, pilot, &one);
+            let expected: &[u64] = if scope.is_none() { &[1] } else { &[] };
+            assert_eq!(stored(&store, &one), expected, "{scope:?} {is_before}");
+        }
+    }
+}

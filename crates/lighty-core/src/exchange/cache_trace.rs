@@ -27,6 +27,9 @@ pub struct CacheTrace {
     pub age_s: Option<u32>,
     /// Microseconds that the request waited for a fetch, its own or another one's.
     pub wait_us: u64,
+    /// The fetch of another request, which this one has waited for, has failed: its fault is also
+    /// that of this request.
+    pub shares_fault: bool,
 }
 
 impl Extension for CacheTrace {

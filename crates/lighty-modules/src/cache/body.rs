@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
-use lighty_cache::flight::{FlightPiece, Passenger};
+use lighty_cache::flight::{FlightBroken, FlightPiece, Passenger};
 use lighty_cache::object::BodyCheck;
 use lighty_cache::sums::BLOCK_BYTES;
 use lighty_core::exchange::body::{BodyChunk, BodyStream};
@@ -29,18 +29,21 @@ impl FlightReader {
     }
 
     /// The next piece; `None` at the end.
-    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlightChunk>> {
         Poll::Ready(match ready!(self.passenger.poll_piece(cx)) {
             Some(Ok(FlightPiece::Memory(piece))) => Some(Ok(Chunk::Memory(piece))),
             Some(Ok(FlightPiece::File { file, offset, length })) => {
                 let own = self.file.get_or_insert_with(|| Rc::new(file.file.to_send()));
                 Some(Ok(Chunk::File(FileRange { file: Rc::clone(own), offset, length })))
             }
-            Some(Err(broken)) => Some(Err(cut(broken.to_string()))),
+            Some(Err(broken)) => Some(Err(broken)),
             None => None,
         })
     }
 }
+
+/// A part of the body of a flight.
+pub(super) type FlightChunk = Result<Chunk<Rc<OpenFile>>, FlightBroken>;
 
 /// Resolves when a client has gone.
 pub(super) type ClientGone = Pin<Box<dyn Future<Output = Fault>>>;
@@ -63,7 +66,9 @@ impl BodyStream for FlightBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         match self.reader.poll_chunk(cx) {
             Poll::Pending => self.gone.as_mut().poll(cx).map(|fault| Some(Err(fault.into()))),
-            ready => ready,
+            Poll::Ready(chunk) => {
+                Poll::Ready(chunk.map(|chunk| chunk.map_err(|broken| cut(broken.to_string()))))
+            }
         }
     }
 

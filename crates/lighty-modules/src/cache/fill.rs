@@ -7,18 +7,20 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_cache::flight::FlightHead;
+use lighty_cache::flight::{FetchFailure, FlightHead};
 use lighty_cache::object::{Object, StoredHead};
 use lighty_cache::rules::{
     self, CacheRequest, Exchanged, Freshness, FreshnessFlags, StorabilityScope, Unstorable, Vary,
 };
 use lighty_cache::store::{Pilot, ResponseStore};
-use lighty_core::Exchange;
 use lighty_core::exchange::body::{Body, BodyChunk};
+use lighty_core::exchange::send_budget::SendBudget;
 use lighty_core::pipeline::branch::{branch, respond_behind};
 use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
+use lighty_core::{Exchange, Level};
 use lighty_http::{Fields, Known, Status, date};
+use lighty_io::clock::alarms::Alarm;
 
 use super::handover::{HandoverEnd, Unshared};
 use super::purging;
@@ -28,8 +30,16 @@ use super::slice_range::SliceRange;
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
 
+/// Requests that a backend may receive for one fetch, whatever the number of clients that wait.
+/// Connections that it refuses carry none, and are not counted: each address is tried once.
+const SENDS_MAX: u32 = 2;
+
 /// Time for which requests get the status of a fetch that has failed twice, in milliseconds.
 const HOLD_MS: u64 = 1_000;
+
+/// Time between two checks for clients that hold up others, in milliseconds. A body too large to be
+/// stored goes on at the rate of its slowest reader.
+const STALL_MS: u64 = 10_000;
 
 /// A fetch.
 pub(super) struct Fill {
@@ -47,8 +57,8 @@ pub(super) struct Fill {
     pub(super) has_credentials: bool,
     /// `None` if no client waits for it.
     pub(super) handover: Option<HandoverEnd>,
-    /// The backend has failed once while others waited.
-    pub(super) has_retried: bool,
+    /// The backend has failed all tries while others waited.
+    pub(super) has_failed_twice: bool,
     /// The slice that is fetched; `None` for the whole.
     pub(super) slice: Option<SliceRange>,
 }
@@ -130,6 +140,9 @@ impl Fill {
         let is_awaited = self.handover.is_some();
         let machine = Rc::clone(&self.part.machine);
         let taken_by = self.part.state.taken_by;
+        // The first flight of the response has sent a request already.
+        let sends_max = if self.pilot.is_second() { 1 } else { SENDS_MAX };
+        *self.part.ext_mut() = SendBudget::of(sends_max);
         for attempt in 0..2 {
             {
                 let (phase, pilot) = (self.phase, &self.pilot);
@@ -152,13 +165,18 @@ impl Fill {
                 }
             }
             // Requests behind the first one have had no try of their own.
-            let is_last = attempt > 0 || self.pilot.passengers() < 2;
-            if self.part.state.fault.is_none() || is_last {
+            let others_wait = self.pilot.passengers() > 1;
+            if self.part.state.fault.is_none() || !others_wait {
                 break;
             }
-            self.has_retried = true;
+            let sends = self.part.ext_mut::<SendBudget>().clone();
+            if attempt > 0 || sends.is_spent() {
+                self.has_failed_twice = true;
+                break;
+            }
             let client = self.part.client.take();
             self.part = branch(&self.part);
+            *self.part.ext_mut() = sends;
             self.part.client = client;
             self.part.state.taken_by = taken_by;
         }
@@ -188,7 +206,7 @@ impl Fill {
     /// The response is for the first request alone.
     pub(super) fn hand_over(self, reason: Option<Unstorable>) {
         let now_ms = self.part.machine.clock.mono_ms();
-        let is_failed = self.part.state.fault.is_some();
+        let fault = self.part.state.fault;
         let status = self.part.response.status;
         // An error says nothing about the next response.
         let is_error = status.code() >= 400;
@@ -199,12 +217,12 @@ impl Fill {
         if let Some(handover) = &self.handover {
             handover.give(Unshared { part: self.part, reason });
         }
-        if is_failed {
-            if self.has_retried {
-                let until_ms = now_ms + HOLD_MS;
-                self.pilot.hold(until_ms, self.has_credentials, status.code());
+        if let Some(fault) = fault {
+            let failure = FetchFailure { status: status.code(), fault: Some(fault.number()) };
+            if self.has_failed_twice {
+                self.pilot.hold(now_ms + HOLD_MS, self.has_credentials, failure);
             }
-            return self.pilot.fail(status.code());
+            return self.pilot.fail(failure);
         }
         if is_marked {
             self.pilot.mark(now_ms + self.settings.pass_ms, self.has_credentials);
@@ -333,6 +351,8 @@ impl Fill {
             return;
         };
         let (mut pushed, mut is_storable) = (0, true);
+        let machine = Rc::clone(&self.part.machine);
+        let mut check_ms = machine.clock.mono_ms() + STALL_MS;
         loop {
             let goes_on = is_storable && self.goes_on(pushed, length);
             let pilot = &self.pilot;
@@ -343,7 +363,13 @@ impl Fill {
                 std::task::ready!(pilot.poll_room(cx));
                 body.poll_next(cx).map(Some)
             });
-            let Some(next) = next.await else { return };
+            let left_ms = check_ms.saturating_sub(machine.clock.mono_ms()).max(1);
+            let Some(next) = Alarm::limit(&machine.alarms, left_ms, next).await else {
+                check_ms = machine.clock.mono_ms() + STALL_MS;
+                self.drop_stalled();
+                continue;
+            };
+            let Some(next) = next else { return };
             match next {
                 Some(Ok(chunk)) => {
                     let Some(piece) = bytes_of(chunk) else { return };
@@ -362,6 +388,19 @@ impl Fill {
                     return;
                 }
             }
+        }
+    }
+
+    /// Cuts off clients that read nothing and hold up others.
+    fn drop_stalled(&self) {
+        let dropped = self.pilot.drop_stalled();
+        if dropped > 0 {
+            let text = format!(
+                "cache: {dropped} clients have read less than 64 KiB in {} s, and held up others \
+                 that read the same response: their responses are cut off",
+                STALL_MS / 1_000
+            );
+            self.part.log(Level::Warning, &text);
         }
     }
 

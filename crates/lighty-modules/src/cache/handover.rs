@@ -124,11 +124,16 @@ pub(super) struct WaitingClient(Rc<RefCell<dyn Client>>);
 /// because the fetch belongs to no client.
 struct InterimRelay(Weak<WaitingClient>);
 
-/// Lets a fetch pass interim responses on to the client of a request. `None` if there is no client.
-pub(super) fn relay_interim(ex: &Exchange, part: &mut Exchange) -> Option<Rc<WaitingClient>> {
-    let waiting = Rc::new(WaitingClient(Rc::clone(ex.client.as_ref()?)));
-    part.client = Some(Rc::new(RefCell::new(InterimRelay(Rc::downgrade(&waiting)))));
-    Some(waiting)
+impl WaitingClient {
+    /// The client of a request. `None` if there is none.
+    pub(super) fn of(ex: &Exchange) -> Option<Rc<Self>> {
+        Some(Rc::new(Self(Rc::clone(ex.client.as_ref()?))))
+    }
+}
+
+/// Lets a fetch pass interim responses on to the client of a request, for as long as that waits.
+pub(super) fn relay_interim(waiting: &Weak<WaitingClient>, part: &mut Exchange) {
+    part.client = Some(Rc::new(RefCell::new(InterimRelay(Weak::clone(waiting)))));
 }
 
 impl Client for InterimRelay {

@@ -27,9 +27,10 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileEngine;
 
 use super::answer::{StoredBody, WholeContent, answer};
+use super::handover::WaitingClient;
 use super::outcome::{CacheWord, FetchWait, SliceReport, conclude_slices};
 use super::settings::CacheSettings;
-use super::waiting::{Waited, take_over, wait};
+use super::waiting::{Waited, fail_as, take_over, wait};
 use super::{StoreQuery, has_credentials, request_facts};
 use body::SliceBody;
 use source::{OpenSlice, SliceFault, SliceSource};
@@ -146,12 +147,15 @@ async fn open(
     let fetch_wait = FetchWait::begin(ex, &source.store);
     let span = ex.begin_span(Span::CacheWait);
     let expected = from.map(|slice| slice.version.clone());
+    let waiting = WaitingClient::of(ex);
+    source.relay_to(waiting.as_ref());
     let opening = Rc::clone(source).open(index, expected);
     let opened = tokio::select! {
         biased;
         opened = opening => opened,
         fault = ex.client_gone() => Err(SliceFault::Gone(fault)),
     };
+    drop(waiting);
     ex.begin_span(span);
     fetch_wait.end(ex);
     if let Ok(OpenSlice { handover: Some(handover), .. }) = &opened {
@@ -243,7 +247,7 @@ async fn give_up(
             return Sliced::No;
         }
         SliceFault::Unshared(unshared) => take_over(ex, own, query, *unshared, CacheWord::Miss),
-        SliceFault::Failed(status) => ex.fail_status(status),
+        SliceFault::Failed(failure) => fail_as(ex, failure),
         SliceFault::Full => ex.fail(Fault::BackendBusy),
         SliceFault::Gone(fault) => ex.fail(fault),
     }

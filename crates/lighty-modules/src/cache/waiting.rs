@@ -3,13 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_cache::flight::{Boarding, FlightHead, Passenger};
+use lighty_cache::flight::{Boarding, FetchFailure, FlightHead, Passenger};
 use lighty_cache::object::{Object, StoredHead};
 use lighty_cache::rules::{self, FreshnessFlags};
-use lighty_core::Exchange;
 use lighty_core::exchange::body::Body;
+use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::exchange::span::Span;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::module::Step;
+use lighty_core::{Exchange, Fault, FaultReport};
 use lighty_http::Status;
 use lighty_io::clock::alarms::Alarm;
 
@@ -113,15 +115,28 @@ pub(super) async fn wait(
                 Waited::Done(Step::Next)
             }
         },
-        Boarding::Failed(status) => {
+        Boarding::Failed(failure) => {
             match handover.and_then(|handover| handover.take()) {
                 Some(unshared) => take_over(ex, own, query, unshared, word),
-                None if status == 0 => return Waited::Again,
-                None => ex.fail_status(Status::new(status).unwrap_or(Status::BAD_GATEWAY)),
+                None if failure == FetchFailure::GIVEN_UP => return Waited::Again,
+                None => fail_as(ex, failure),
             }
             Waited::Done(Step::Answered)
         }
         Boarding::Retry => Waited::Again,
+    }
+}
+
+/// Fails like the fetch that a request has waited for, which has logged its fault.
+pub(super) fn fail_as(ex: &mut Exchange, failure: FetchFailure) {
+    let fault = failure.fault.and_then(Fault::of_number);
+    if let Some(fault) = fault {
+        ex.fail_hushed(&FaultReport::new(fault, "in the fetch of another request"));
+        ex.ext_mut::<CacheTrace>().shares_fault = true;
+    }
+    let status = Status::new(failure.status).unwrap_or(Status::BAD_GATEWAY);
+    if fault.is_none() || ex.response.status != status {
+        ex.fail_status(status);
     }
 }
 
@@ -168,6 +183,12 @@ pub(super) fn take_over(
     word: CacheWord,
 ) {
     let Unshared { mut part, reason } = unshared;
+    if ex.ext::<UpstreamTrace>().is_none()
+        && let Some(trace) = part.ext::<UpstreamTrace>().cloned()
+    {
+        ex.stages = part.stages;
+        *ex.ext_mut::<UpstreamTrace>() = trace;
+    }
     let mut fields = std::mem::take(&mut part.response.fields);
     let before = std::mem::take(&mut ex.response.fields);
     std::mem::swap(&mut ex.response, &mut part.response);

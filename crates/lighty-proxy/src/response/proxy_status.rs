@@ -1,5 +1,6 @@
 //! The field `Proxy-Status`: RFC 9209.
 
+use lighty_core::exchange::cache_trace::CacheTrace;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Blame, Exchange, Fault};
@@ -10,7 +11,8 @@ const PROXY_STATUS: &[u8] = b"Proxy-Status";
 /// Adds the error type of a fault, or the status of a backend's server error, to the response to a
 /// proxied request. Backends in front of others may have added members of their own.
 pub(crate) fn add(ex: &mut Exchange) {
-    let is_own = ex.ext::<UpstreamTrace>().is_some();
+    let shares_fault = ex.ext::<CacheTrace>().is_some_and(|trace| trace.shares_fault);
+    let is_own = shares_fault || ex.ext::<UpstreamTrace>().is_some();
     let status = ex.response.status.code();
     let member = match ex.state.fault {
         _ if !is_own => return,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lighty_core::exchange::send_budget::SendBudget;
 use lighty_core::{Blame, CallEnd, Fault, FaultReport, HealthEffect};
 use lighty_http::Method;
 
@@ -22,7 +23,9 @@ const REFUSALS_MAX: usize = 4;
 impl Serving<'_> {
     /// Returns the pooled connections that may carry this request.
     pub(super) fn reuse(&self) -> Reuse {
-        if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 {
+        // The backend may have closed a pooled connection, which would waste the last request.
+        let is_at_last = self.ex.ext::<SendBudget>().is_some_and(SendBudget::is_at_last);
+        if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 || is_at_last {
             return Reuse::None;
         }
         if self.is_robust() {
@@ -98,7 +101,11 @@ impl Serving<'_> {
             }
             address.health.record_abandoned(began_ms);
         }
-        let may = (unread || self.may_repeat()) && self.upload.can_rewind();
+        if !unread {
+            self.ex.ext_mut::<SendBudget>().spend();
+        }
+        let is_spent = self.ex.ext::<SendBudget>().is_some_and(SendBudget::is_spent);
+        let may = (unread || self.may_repeat()) && self.upload.can_rewind() && !is_spent;
         let again = may
             && match verdict.call {
                 CallEnd::Rejected => self.try_elsewhere(&connection.permit),

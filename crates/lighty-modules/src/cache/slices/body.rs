@@ -1,5 +1,6 @@
 //! A body that is put together from slices. The next slice is opened while one is sent, and none
-//! further ahead.
+//! further ahead. A client that stops reading keeps the memory of one slice at most: the next one
+//! is left to the store, and is opened again if it has left that.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,22 +8,27 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
+use lighty_buf::Chunk;
+use lighty_cache::flight::FlightBroken;
 use lighty_cache::store::SliceVersion;
 use lighty_core::FaultReport;
 use lighty_core::exchange::body::{BodyChunk, BodyStream};
 use lighty_http::range::ByteRange;
+use lighty_io::file::OpenFile;
 
 use super::super::answer::{OpenContent, WholeContent};
 use super::super::body::{ClientGone, FlightReader, cut};
 use super::super::outcome::CacheWord;
-use super::source::{OpenSlice, SliceContent, SliceFault, SliceSource};
+use super::source::{OpenSlice, ReleasedSlice, SliceContent, SliceFault, SliceSource};
 
+type SliceChunk = Chunk<Rc<OpenFile>>;
 type Opening = Pin<Box<dyn Future<Output = Result<OpenSlice, SliceFault>>>>;
 
 /// The slice behind the one that is sent.
 enum NextSlice {
     Opening(Opening),
     Open(Result<OpenSlice, SliceFault>),
+    Released(ReleasedSlice),
 }
 
 /// The rest of a slice.
@@ -46,6 +52,8 @@ pub(super) struct SliceBody {
     next: Option<(u64, NextSlice)>,
     /// The present slice was opened again, because it had broken off.
     is_repeated: bool,
+    /// The offset at which a slice was opened again last, because it had left the store.
+    evicted_at: Option<u64>,
     gone: ClientGone,
 }
 
@@ -60,8 +68,9 @@ impl SliceBody {
         let version = first.version.clone();
         let next = (first.index == range.start / source.slice_bytes)
             .then(|| (first.index, NextSlice::Open(Ok(first))));
-        let source = Rc::clone(source);
-        Self { source, version, rest: range, part: None, next, is_repeated: false, gone }
+        let (source, part) = (Rc::clone(source), None);
+        let (is_repeated, evicted_at) = (false, None);
+        Self { source, version, rest: range, part, next, is_repeated, evicted_at, gone }
     }
 
     /// Begins to open a slice, unless it is open, and continues that.
@@ -75,7 +84,21 @@ impl SliceBody {
             && let Poll::Ready(opened) = opening.as_mut().poll(cx)
         {
             *next = NextSlice::Open(opened);
+            if self.part.is_some() {
+                self.release_next();
+            }
         }
+    }
+
+    /// Leaves the memory of the next slice to the store: the client may take long until it is sent.
+    fn release_next(&mut self) {
+        self.next = self.next.take().map(|(index, next)| match next {
+            NextSlice::Open(Ok(slice)) => match slice.release() {
+                Ok(released) => (index, NextSlice::Released(released)),
+                Err(slice) => (index, NextSlice::Open(Ok(slice))),
+            },
+            next => (index, next),
+        });
     }
 
     /// The rest of an open slice; `None` if its body has left the store.
@@ -108,10 +131,16 @@ impl SliceBody {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
         let (index, bytes) = (self.rest.start / self.source.slice_bytes, self.source.slice_bytes);
         self.advance(index, cx);
-        let Some((_, NextSlice::Open(opened))) =
-            self.next.take_if(|(_, next)| matches!(next, NextSlice::Open(_)))
-        else {
-            return Poll::Pending;
+        let opened = match self.next.take() {
+            Some((_, NextSlice::Open(opened))) => opened,
+            Some((_, NextSlice::Released(released))) => match released.open() {
+                Some(slice) => Ok(slice),
+                None => return Poll::Ready(self.open_again()),
+            },
+            opening => {
+                self.next = opening;
+                return Poll::Pending;
+            }
         };
         let slice = match opened {
             Ok(slice) => slice,
@@ -123,7 +152,7 @@ impl SliceBody {
         let (from, end) = (index * bytes, (index + 1).saturating_mul(bytes).min(self.rest.end));
         match self.rest_of(slice, self.rest.start - from, end) {
             Some(part) => self.part = Some((part, end)),
-            None => self.repeat(cut("a slice has left the store".to_owned()))?,
+            None => self.open_again()?,
         }
         Poll::Ready(Ok(()))
     }
@@ -133,6 +162,18 @@ impl SliceBody {
         self.part = None;
         self.next = None;
         if std::mem::replace(&mut self.is_repeated, true) { Err(fault) } else { Ok(()) }
+    }
+
+    /// Opens the present slice again, because it has left the store: once without a limit for each
+    /// part of it that is sent.
+    fn open_again(&mut self) -> Result<(), FaultReport> {
+        let offset = self.rest.start;
+        if self.evicted_at.replace(offset) == Some(offset) {
+            return self.repeat(cut(FlightBroken::Evicted.to_string()));
+        }
+        self.part = None;
+        self.next = None;
+        Ok(())
     }
 
     /// The next bytes, or an error; `None` at the end.
@@ -150,7 +191,7 @@ impl SliceBody {
                 self.advance(end / self.source.slice_bytes, cx);
             }
             let Some((part, _)) = &mut self.part else { continue };
-            let fault = match ready!(part.poll_chunk(cx)) {
+            let goes_on = match ready!(part.poll_chunk(cx)) {
                 Some(Ok(mut chunk)) => {
                     let left = end - self.rest.start;
                     let chunk = if chunk.len() > left { chunk.split_to(left) } else { chunk };
@@ -164,10 +205,12 @@ impl SliceBody {
                     }
                     continue;
                 }
-                Some(Err(fault)) => fault,
-                None => cut("a slice has ended early".to_owned()),
+                Some(Err(PartFault::Broken(FlightBroken::Evicted))) => self.open_again(),
+                Some(Err(PartFault::Broken(broken))) => self.repeat(cut(broken.to_string())),
+                Some(Err(PartFault::Other(fault))) => self.repeat(fault),
+                None => self.repeat(cut("a slice has ended early".to_owned())),
             };
-            if let Err(fault) = self.repeat(fault) {
+            if let Err(fault) = goes_on {
                 self.rest.end = self.rest.start;
                 return Poll::Ready(Some(Err(fault)));
             }
@@ -176,15 +219,27 @@ impl SliceBody {
     }
 }
 
+/// The early end of a part.
+enum PartFault {
+    Broken(FlightBroken),
+    Other(FaultReport),
+}
+
 impl SlicePart {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<SliceChunk, PartFault>>> {
         let (reader, skipped) = match self {
-            Self::Stored(body) => return body.poll_next(cx),
+            Self::Stored(body) => {
+                let chunk = ready!(body.poll_next(cx));
+                return Poll::Ready(chunk.map(|chunk| chunk.map_err(PartFault::Other)));
+            }
             Self::Arriving { reader, skipped } => (reader, skipped),
         };
         loop {
-            let chunk = ready!(reader.poll_chunk(cx));
-            let Some(Ok(mut chunk)) = chunk else { return Poll::Ready(chunk) };
+            let mut chunk = match ready!(reader.poll_chunk(cx)) {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(broken)) => return Poll::Ready(Some(Err(PartFault::Broken(broken)))),
+                None => return Poll::Ready(None),
+            };
             let skip = chunk.len().min(*skipped);
             chunk.advance(skip);
             *skipped -= skip;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_cache::flight::FlightHead;
+use lighty_cache::flight::{FetchFailure, FlightHead};
 use lighty_cache::key::Key;
-use lighty_cache::rules::{self, FreshnessFlags, Unstorable};
+use lighty_cache::rules::{self, FreshnessFlags, Unstorable, Vary};
 use lighty_cache::store::{Joined, ResponseStore, SliceMark, SliceVersion};
 use lighty_core::Level;
 use lighty_http::Status;
@@ -45,10 +45,14 @@ impl Fill {
         match status {
             // Without ranges, or of another version.
             Status::OK if slice.expected.is_some() => {
-                self.drop_slices(&slice);
+                if !self.is_behind(&fetched, &slice) {
+                    self.drop_slices(&slice);
+                }
                 self.pilot.retry();
             }
-            _ if slice.expected.is_some() && is_error => self.pilot.fail(status.code()),
+            _ if slice.expected.is_some() && is_error => {
+                self.pilot.fail(FetchFailure { status: status.code(), fault: None });
+            }
             Status::NOT_MODIFIED => self.pilot.part(),
             // It may be about the client alone, and says nothing about the stored slices.
             _ if slice.expected.is_some() => self.give_away(Unstorable::Partial),
@@ -80,19 +84,36 @@ impl Fill {
         Ok((version, head))
     }
 
-    /// Passes a slice on, unless it is of another version than the ones before.
-    async fn depart_with(self, slice: &SliceRange, version: &SliceVersion, head: FlightHead) {
-        if slice.expected.as_ref().is_some_and(|expected| expected != version) {
-            // If it is known, only the request is behind.
-            if self.store.is_noted(&slice.key, &head.selecting, version) != Some(true) {
-                self.drop_slices(slice);
-            }
-            return self.pilot.retry();
+    /// Stores a slice, and passes it on. If it shows a change, the slices of the version before are
+    /// dropped; readers find the change themselves.
+    async fn depart_with(mut self, slice: &SliceRange, version: &SliceVersion, head: FlightHead) {
+        let is_noted = self.store.is_noted(&slice.key, &head.selecting, version);
+        if is_noted == Some(false) && self.pilot.is_behind_drop(&slice.key) {
+            // The slices that were fetched since then are newer.
+            return self.stream(head).await;
         }
-        if !self.store.note_version(&slice.key, &head.selecting, version) {
+        let is_expected = slice.expected.as_ref().is_none_or(|expected| expected == version);
+        if is_noted == Some(false) || is_noted.is_none() && !is_expected {
             self.drop_slices(slice);
         }
+        self.store.note_version(&slice.key, &head.selecting, version);
+        self.pilot.outlive_drop(&slice.key, &head.head.tags);
+        self.pilot.set_sliced();
         self.stream(head).await;
+    }
+
+    /// True if the request for a slice is of a version that is known not to be the last one: it
+    /// says nothing about the slices of that.
+    fn is_behind(&self, fetched: &Fetched, slice: &SliceRange) -> bool {
+        if self.pilot.is_behind_drop(&slice.key) {
+            return true;
+        }
+        let Vary::Names(names) = rules::selecting_names(&self.part.response.fields) else {
+            return false;
+        };
+        let selecting = rules::selecting_key(&names, &fetched.fields);
+        let is_noted = |version| self.store.is_noted(&slice.key, &selecting, version);
+        slice.expected.as_ref().and_then(is_noted) == Some(false)
     }
 
     fn drop_slices(&self, slice: &SliceRange) {

@@ -1,9 +1,10 @@
 //! One slice of a response: from the store, or by a flight.
 
-use std::rc::Rc;
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak as WeakRc};
+use std::sync::{Arc, Weak};
 
-use lighty_cache::flight::{Boarding, FlightHead, Passenger};
+use lighty_cache::flight::{Boarding, FetchFailure, FlightHead, Passenger};
 use lighty_cache::key::Key;
 use lighty_cache::object::{Object, StoredHead};
 use lighty_cache::rules::{self, Reuse};
@@ -11,11 +12,10 @@ use lighty_cache::store::{Joined, Pilot, ResponseStore, SliceMark, SliceVersion}
 use lighty_core::pipeline::branch::branch;
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Fault};
-use lighty_http::Status;
 use lighty_io::clock::alarms::Alarm;
 
 use super::super::fill::Fill;
-use super::super::handover::{Handover, HandoverEnd, Unshared};
+use super::super::handover::{Handover, HandoverEnd, Unshared, WaitingClient, relay_interim};
 use super::super::outcome::CacheWord;
 use super::super::settings::CacheSettings;
 use super::super::slice_range::SliceRange;
@@ -43,6 +43,8 @@ pub(super) struct SliceSource {
     has_credentials: bool,
     /// The request has `only-if-cached`: nothing is fetched for it.
     is_stored_only: bool,
+    /// The client, while it waits for the first slice: it gets the interim responses of its fetch.
+    waiting: RefCell<WeakRc<WaitingClient>>,
 }
 
 /// A slice that can be read.
@@ -53,6 +55,14 @@ pub(super) struct OpenSlice {
     pub(super) word: CacheWord,
     /// Results of the fetch, if this request has begun it.
     pub(super) handover: Option<Handover>,
+}
+
+/// A slice with a body in the memory of the store alone, until it is sent: the client may be slow.
+pub(super) struct ReleasedSlice {
+    index: u64,
+    object: Weak<Object>,
+    version: SliceVersion,
+    word: CacheWord,
 }
 
 /// The body of a slice.
@@ -73,8 +83,8 @@ pub(super) enum SliceFault {
     Whole(Passenger, Handover),
     /// The backend has sent a response for this request alone.
     Unshared(Box<Unshared>),
-    /// The status to respond with.
-    Failed(Status),
+    /// The fetch has failed.
+    Failed(FetchFailure),
     /// Too many requests wait.
     Full,
     /// The client has gone.
@@ -101,7 +111,31 @@ impl SliceFault {
     }
 }
 
+impl ReleasedSlice {
+    /// The slice; `None` if it has left the store.
+    pub(super) fn open(self) -> Option<OpenSlice> {
+        let Self { index, object, version, word } = self;
+        let content = SliceContent::Stored(object.upgrade()?);
+        Some(OpenSlice { index, content, version, word, handover: None })
+    }
+}
+
 impl OpenSlice {
+    /// Releases its memory.
+    ///
+    /// # Errors
+    /// The body is on the disk, or arriving.
+    pub(super) fn release(self) -> Result<ReleasedSlice, Self> {
+        match &self.content {
+            SliceContent::Stored(object) if object.content.stored().is_none() => {
+                let object = Arc::downgrade(object);
+                let Self { index, version, word, .. } = self;
+                Ok(ReleasedSlice { index, object, version, word })
+            }
+            _ => Err(self),
+        }
+    }
+
     pub(super) fn head(&self) -> &StoredHead {
         match &self.content {
             SliceContent::Stored(object) => &object.head,
@@ -136,7 +170,13 @@ impl SliceSource {
             tags: ordered_tags(ex),
             has_credentials: has_credentials(ex),
             is_stored_only: rules::is_only_if_cached(&request_facts(ex)),
+            waiting: RefCell::default(),
         }
+    }
+
+    /// Lets fetches pass interim responses on to a client while it waits.
+    pub(super) fn relay_to(&self, waiting: Option<&Rc<WaitingClient>>) {
+        *self.waiting.borrow_mut() = waiting.map(Rc::downgrade).unwrap_or_default();
     }
 
     /// True if the backend sends the whole in place of a range.
@@ -190,7 +230,10 @@ impl SliceSource {
         let is_stored = |index: u64| {
             let key = self.key.slice(self.slice_bytes, index);
             match self.store.peek(&key, fields) {
-                Some(object) => reuse(&self.template, &self.settings, &object) == Reuse::Fresh,
+                Some(object) => {
+                    let reuse = reuse(&self.template, &self.settings, &object);
+                    matches!(reuse, Reuse::Fresh | Reuse::Stale { .. })
+                }
                 None => self.store.locate(&key, fields).is_some(),
             }
         };
@@ -226,9 +269,13 @@ impl SliceSource {
             let (passenger, handover) = match joined {
                 Joined::Passes => return Err(SliceFault::Passes),
                 Joined::Full => return Err(SliceFault::Full),
-                Joined::Failed(status) => {
-                    let status = Status::new(status).unwrap_or(Status::BAD_GATEWAY);
-                    return Err(SliceFault::Failed(status));
+                Joined::Failed(failure) => {
+                    return match stale.filter(|object| self.may_serve_stale(object)) {
+                        Some(object) => {
+                            self.opened(index, expected.as_ref(), object, CacheWord::Stale)
+                        }
+                        None => Err(SliceFault::Failed(failure)),
+                    };
                 }
                 Joined::Passenger(passenger) => (passenger, None),
                 Joined::Begins(pilot, passenger) => {
@@ -273,6 +320,12 @@ impl SliceSource {
         }
     }
 
+    /// True if a stale slice is served in place of an error.
+    fn may_serve_stale(&self, object: &Object) -> bool {
+        let now_s = self.template.machine.clock.unix_s();
+        rules::may_serve_after_error(&object.head.freshness, now_s, None)
+    }
+
     /// Fetches a slice anew that is served stale meanwhile.
     fn refresh(&self, query: &StoreQuery, index: u64, object: &Arc<Object>) {
         let now_ms = self.template.machine.clock.mono_ms();
@@ -294,6 +347,10 @@ impl SliceSource {
     ) {
         let mut part = branch(&self.template);
         part.ext_mut::<HasMet>().0 = true;
+        let waiting = self.waiting.borrow();
+        if handover.is_some() && waiting.strong_count() > 0 {
+            relay_interim(&waiting, &mut part);
+        }
         let slice = SliceRange::new(self.key.clone(), self.slice_bytes, index, expected);
         let fill = Fill {
             pilot,
@@ -305,7 +362,7 @@ impl SliceSource {
             stale,
             has_credentials: self.has_credentials,
             handover,
-            has_retried: false,
+            has_failed_twice: false,
             slice: Some(slice),
         };
         tokio::task::spawn_local(fill.run_slice());
@@ -368,13 +425,10 @@ impl SliceSource {
                 OpenSlice { index, content, version, word, handover: None }
             }
             Boarding::Unshared => return Err(unshared(handover).unwrap_or(SliceFault::Passes)),
-            Boarding::Failed(status) => match unshared(handover) {
+            Boarding::Failed(failure) => match unshared(handover) {
                 Some(fault) => return Err(fault),
-                None if status == 0 => return Ok(None),
-                None => {
-                    let status = Status::new(status).unwrap_or(Status::BAD_GATEWAY);
-                    return Err(SliceFault::Failed(status));
-                }
+                None if failure == FetchFailure::GIVEN_UP => return Ok(None),
+                None => return Err(SliceFault::Failed(failure)),
             },
             Boarding::Retry => {
                 return Err(match handover.and_then(|own| Some((own.take_whole()?, own))) {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
-use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
@@ -95,7 +94,7 @@ fn dead_backend_is_fetched_from_twice_for_all_that_wait() {
         }
         peer.reset();
     });
-    let server = caching(&backend, "");
+    let server = caching(&backend, "proxy-core.status-header = \"enable\"");
     let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -106,16 +105,47 @@ fn dead_backend_is_fetched_from_twice_for_all_that_wait() {
         assert_eq!(server.get_with("/", "Cache-Control: only-if-cached\r\n").status, 504);
     }
     gate.wait();
+    let mut fields: Vec<Option<String>> = Vec::new();
     for client in &mut clients {
-        assert_eq!(client.response().status, 502);
+        let page = client.response();
+        assert_eq!(page.status, 502);
+        fields.push(page.field("Proxy-Status").map(str::to_owned));
     }
-    let of_all = backend.requests().len();
-    // Without the store, the proxy repeats a GET by itself.
-    let plain = lighty!().in_front_of(&backend.name()).start();
-    assert_eq!(plain.get("/").status, 502);
-    let of_one = backend.requests().len() - of_all;
-    println!("a dead backend gets {of_all} requests for 200 clients, and {of_one} for one");
-    assert!(of_all <= 2 * of_one, "{of_all} {of_one}");
+    // Requests that wait have the fault of the one that fetches.
+    fields.dedup();
+    assert_eq!(fields, [Some("lighty; error=connection_terminated".to_owned())]);
+    let (requests, connections) = (backend.requests().len(), backend.opened());
+    println!(
+        "a dead backend gets {requests} requests for 200 clients, on {connections} connections"
+    );
+    assert_eq!((requests, connections), (2, 2));
+    // The fetch is held back for a second: a request that comes then has it, too.
+    let page = server.get("/");
+    assert_eq!(page.field("Proxy-Status"), Some("lighty; error=connection_terminated"));
+}
+
+#[test]
+fn silent_backend_gets_two_requests_for_all_that_wait() {
+    for lock_timeout in ["1s", "1min"] {
+        let backend = Backend::after_request(|peer| _ = peer.hang());
+        let more = format!(
+            "cache.lock-timeout = \"{lock_timeout}\"\nproxy-core.read-timeout = \"3s\"\n\
+             proxy-core.status-header = \"enable\""
+        );
+        let server = caching(&backend, &more);
+        let mut clients: Vec<Client> = (0..100).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        }
+        for client in &mut clients {
+            let page = client.response();
+            let field = page.field("Proxy-Status");
+            assert_eq!((page.status, field), (504, Some("lighty; error=connection_read_timeout")));
+        }
+        let (requests, connections) = (backend.requests().len(), backend.opened());
+        println!("a silent backend gets {requests} requests, on {connections} connections");
+        assert!(requests <= 2 && connections <= 2, "{lock_timeout}: {requests} {connections}");
+    }
 }
 
 /// Sends many requests on one connection, a hundred at a time.

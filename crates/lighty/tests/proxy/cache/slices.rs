@@ -2,6 +2,8 @@
 
 mod backends;
 mod combinations;
+mod renewal;
+mod slow_clients;
 mod versions;
 
 use std::sync::Arc;

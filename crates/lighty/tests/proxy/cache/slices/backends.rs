@@ -215,8 +215,20 @@ fn whole_that_ends_before_the_slice_says_nothing_about_ranges() {
 #[test]
 fn dead_backend_is_an_error() {
     let backend = Backend::after_request(|peer| peer.reset());
-    let server = slicing(&backend, "");
-    assert_eq!(get_range(&server).status, 502);
+    let server = slicing(&backend, "proxy-core.status-header = \"enable\"");
+    let mut clients: Vec<Client> = (0..50)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /1/a HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-0\r\n\r\n");
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        let page = client.response();
+        let field = page.field("Proxy-Status");
+        assert_eq!((page.status, field), (502, Some("lighty; error=connection_terminated")));
+    }
+    assert!(backend.requests().len() < 10, "{}", backend.requests().len());
 }
 
 /// A backend that ends its connection in the middle of some responses, chosen by their numbers.
@@ -310,4 +322,24 @@ fn body_longer_than_its_slice_is_not_stored() {
         assert!(wait_until(SOON, || figure(&server, "lighty_cache_flights") == 0));
         assert_eq!(backend.requests().len(), requests);
     }
+}
+
+#[test]
+fn early_hints_reach_the_client_that_waits_for_its_first_slice() {
+    let resource = Resource::new(FRESH);
+    let backend = Backend::start(move |peer| {
+        while let Some(seen) = peer.request() {
+            if !peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n") {
+                return;
+            }
+            peer.send(resource.respond(&seen));
+        }
+    });
+    let server = slicing(&backend, "");
+    for hints in [1, 0] {
+        let page = server.get_with("/200000/a", "Range: bytes=1-\r\n");
+        assert!(page.status == 206 && page.body == content("/200000/a", 1)[1..]);
+        assert_eq!(page.interim.len(), hints);
+    }
+    assert_eq!(slices(&backend), [0, 1, 2, 3]);
 }

@@ -4,16 +4,16 @@ use std::sync::Barrier;
 
 use super::*;
 
-const PURGE: &str = "cache.purge = ( \"/purge\" => ( \"from\" => ( \"127.0.0.1\" ) ) )";
+pub(super) const PURGE: &str = "cache.purge = ( \"/purge\" => ( \"from\" => ( \"127.0.0.1\" ) ) )";
 
-fn post(server: &Server, target: &str) -> u16 {
+pub(super) fn post(server: &Server, target: &str) -> u16 {
     let mut client = server.connect();
     client.send(format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
     client.response().status
 }
 
 /// The version that a range belongs to, by its bytes and its tag.
-fn version(server: &Server, range: &str) -> u64 {
+pub(super) fn version(server: &Server, range: &str) -> u64 {
     let page = server.get_with("/200000/a", &format!("Range: bytes={range}\r\n"));
     assert_eq!(page.status, 206);
     let (first, last) = bounds(&format!("bytes={range}"), 200_000).expect("a range");

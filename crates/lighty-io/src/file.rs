@@ -57,7 +57,7 @@ pub use resolve::Follow;
 pub use ring::RING_ROOM_MAX;
 pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
-pub use turns::{DiskReads, survey_disks};
+pub use turns::{DiskReads, survey_disks, turns_text};
 
 use crate::clock::Clock;
 use crate::sandbox::note_refusal;

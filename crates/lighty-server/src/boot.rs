@@ -677,6 +677,9 @@ fn announce(
             report.engine,
         ),
     );
+    if let Some(text) = lighty_io::file::turns_text(server.max_bulk_reads) {
+        say(Level::Info, &format!("server.max-bulk-reads: {text}"));
+    }
     if !network.is_empty() {
         say(Level::Notice, &format!("on the network: {}", network.join(", ")));
     }

@@ -198,6 +198,8 @@ fn figures(worker: &Worker) -> Vec<(String, u64)> {
         ("files.bulk-reads", cell(&engine.bulk)),
         ("files.bulk-wait-us", cell(&engine.bulk_wait_us)),
         ("files.bulk-overdue", cell(&engine.bulk_overdue)),
+        ("files.bulk-abandoned", cell(&engine.bulk_abandoned)),
+        ("files.turns-expired", cell(&engine.turns_expired)),
         ("files.bulk-waiting", cell(&engine.bulk_waiting)),
         ("stat-cache.hits", cell(&cache.hits)),
         ("stat-cache.revalidated", cell(&cache.revalidated)),

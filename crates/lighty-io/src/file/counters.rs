@@ -36,10 +36,14 @@ pub struct FileCounters {
     pub urgent_us: Cell<u64>,
     /// Bulk reads at disks with an order.
     pub bulk: Cell<u64>,
-    /// Time that bulk reads waited for their turns.
+    /// Time that bulk reads waited for their turns, or until they were given up.
     pub bulk_wait_us: Cell<u64>,
     /// Bulk reads that began beside urgent operations because they had waited for too long.
     pub bulk_overdue: Cell<u64>,
+    /// Bulk reads that were given up while they waited for their turns.
+    pub bulk_abandoned: Cell<u64>,
+    /// Turns that ended before their operations, which took too long.
+    pub turns_expired: Cell<u64>,
     /// Bulk reads that wait for their turns.
     pub bulk_waiting: Cell<u64>,
 }

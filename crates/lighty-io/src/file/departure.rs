@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Sleep;
 
 use super::counters::add;
-use super::flight::{Departure, FileJob, FlightWait, Id, Landed};
+use super::flight::{AbandonedWait, Departure, FileJob, FlightWait, Id, Landed};
 use super::open_file::OpenFile;
 use super::root::{Root, RootDir};
 use super::turns::{DiskTurn, SMALL_FILE_BYTES, TurnReminder};
@@ -142,7 +142,13 @@ impl FileEngine {
 
     fn landing(&self, id: Id) -> impl Future<Output = Landed> {
         let inner = &self.0;
-        FlightWait::new(inner.flight.clone(), id, |id| inner.cancel(id))
+        FlightWait::new(inner.flight.clone(), id, |id, abandoned| match abandoned {
+            AbandonedWait::Runs => inner.cancel(id),
+            AbandonedWait::Queued { waited_us } => {
+                add(&inner.counters.bulk_abandoned, 1);
+                add(&inner.counters.bulk_wait_us, waited_us);
+            }
+        })
     }
 
     /// Turns the kernel's read-ahead off for a large file on a disk with an order: it would pass
@@ -229,8 +235,9 @@ impl FileEngineInner {
 
     /// Starts the reads that have been granted turns.
     fn take_turns(self: &Rc<Self>, cx: &mut Context<'_>) {
-        let (granted, reminders) = self.turns.mailbox.take(cx.waker());
-        for turn in granted {
+        let letters = self.turns.mailbox.take(cx.waker());
+        add(&self.counters.turns_expired, letters.expired);
+        for turn in letters.granted {
             let id = Id::from_u64(turn.id);
             // `None`: the read was abandoned, and its turn has ended.
             if let Some(waited_us) = self.flight.turn_wait_us(id) {
@@ -241,7 +248,7 @@ impl FileEngineInner {
         }
         let due = {
             let mut alarm = self.alarm.borrow_mut();
-            alarm.reminders.extend(reminders);
+            alarm.reminders.extend(letters.reminders);
             alarm.poll(cx)
         };
         due.iter().for_each(TurnReminder::call);

@@ -263,11 +263,11 @@ impl Flight {
         }
     }
 
-    /// Abandons an operation. Returns `true` if it runs and could be cancelled.
-    fn abandon(&self, id: Id) -> bool {
+    /// Abandons an operation. `None` if its end concerns nothing else.
+    fn abandon(&self, id: Id) -> Option<AbandonedWait> {
         {
             let mut slots = self.slots.borrow_mut();
-            let Some(slot) = slot_of(&mut slots, id) else { return false };
+            let slot = slot_of(&mut slots, id)?;
             slot.abandoned = true;
             slot.waker = None;
             let runs = match &slot.state {
@@ -276,12 +276,16 @@ impl Flight {
                 // Still in the ring's queue, which skips missing operations.
                 FlightState::Waiting | FlightState::Done(_) => false,
             };
-            if !runs {
-                drop(slots);
-                // Also drops the buffer and the file.
-                self.remove(id);
+            if runs {
+                return Some(AbandonedWait::Runs);
             }
-            runs
+            let turn = slot.turn.as_ref().filter(|turn| turn.is_bulk());
+            let waits = matches!(slot.state, FlightState::Waiting);
+            let waited_us = turn.filter(|_| waits).map(DiskTurn::age_us);
+            drop(slots);
+            // Also drops the buffer and the file.
+            self.remove(id);
+            waited_us.map(|waited_us| AbandonedWait::Queued { waited_us })
         }
     }
 }
@@ -303,21 +307,31 @@ impl Landed {
     }
 }
 
+/// An operation that is no longer needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AbandonedWait {
+    /// It runs, and may be cancelled.
+    Runs,
+    /// It has waited for its turn at a disk.
+    Queued { waited_us: u64 },
+}
+
 /// Waits for a slot.
-pub(super) struct FlightWait<A: FnMut(Id)> {
+pub(super) struct FlightWait<A: FnMut(Id, AbandonedWait)> {
     flight: Rc<Flight>,
     id: Option<Id>,
     on_abandon: A,
 }
 
-impl<A: FnMut(Id)> FlightWait<A> {
-    /// Calls `on_abandon` with the slot if the wait is dropped while the operation runs.
+impl<A: FnMut(Id, AbandonedWait)> FlightWait<A> {
+    /// Calls `on_abandon` with the slot if the wait is dropped while the operation runs or waits
+    /// for a turn.
     pub(super) fn new(flight: Rc<Flight>, id: Id, on_abandon: A) -> FlightWait<A> {
         FlightWait { flight, id: Some(id), on_abandon }
     }
 }
 
-impl<A: FnMut(Id) + Unpin> Future for FlightWait<A> {
+impl<A: FnMut(Id, AbandonedWait) + Unpin> Future for FlightWait<A> {
     type Output = Landed;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Landed> {
@@ -330,12 +344,12 @@ impl<A: FnMut(Id) + Unpin> Future for FlightWait<A> {
     }
 }
 
-impl<A: FnMut(Id)> Drop for FlightWait<A> {
+impl<A: FnMut(Id, AbandonedWait)> Drop for FlightWait<A> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take()
-            && self.flight.abandon(id)
+            && let Some(abandoned) = self.flight.abandon(id)
         {
-            (self.on_abandon)(id);
+            (self.on_abandon)(id, abandoned);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-pub use devices::survey_disks;
+pub use devices::{survey_disks, turns_text};
 
 use crate::clock::{Stopwatch, shared_mono_us};
 use crate::simulated;
@@ -54,7 +54,7 @@ impl fmt::Display for DiskReads {
     }
 }
 
-/// Queues by device number.
+/// Queues by the device number of the disk.
 type DeviceQueues = Mutex<HashMap<u64, Arc<DeviceQueue>>>;
 
 /// The queues of the process.
@@ -91,7 +91,8 @@ impl EngineTurns {
         let bulk_max = devices::bulk_reads_max(self.reads, device);
         let queue = bulk_max.map(|bulk_max| {
             let mut queues = unpoisoned(self.queues.lock());
-            let queue = queues.entry(device).or_insert_with(|| DeviceQueue::new(bulk_max));
+            let disk = devices::disk_of(device);
+            let queue = queues.entry(disk).or_insert_with(|| DeviceQueue::new(bulk_max));
             unpoisoned(queue.order.lock()).limit(bulk_max);
             Arc::clone(queue)
         });
@@ -101,7 +102,7 @@ impl EngineTurns {
 
     /// An urgent turn at a device with a queue, for an operation that begins now.
     pub(super) fn urgent(&self, device: u64) -> Option<DiskTurn> {
-        self.queue_of(device).map(DeviceQueue::urgent)
+        self.queue_of(device).map(|queue| queue.urgent(&self.mailbox))
     }
 }
 
@@ -110,7 +111,7 @@ pub(super) struct DeviceQueue {
     order: Mutex<DeviceOrder<TurnWaiter>>,
 }
 
-/// A read that waits: the number of its slot, and the mailbox of its engine.
+/// An operation: the number of its slot, and the mailbox of its engine.
 #[derive(Clone)]
 struct TurnWaiter {
     id: u64,
@@ -123,9 +124,10 @@ impl DeviceQueue {
     }
 
     /// Begins an urgent operation.
-    pub(super) fn urgent(self: Arc<Self>) -> DiskTurn {
-        unpoisoned(self.order.lock()).begin_urgent();
-        DiskTurn::new(self, TurnClass::Urgent)
+    pub(super) fn urgent(self: Arc<Self>, mailbox: &Arc<TurnMailbox>) -> DiskTurn {
+        let owner = TurnWaiter { id: 0, mailbox: Arc::clone(mailbox) };
+        let number = unpoisoned(self.order.lock()).begin_urgent(owner, shared_mono_us());
+        DiskTurn::new(self, TurnClass::Urgent { number })
     }
 
     /// Queues the bulk read of a slot. Its turn comes through the mailbox, also if it comes now.
@@ -143,8 +145,8 @@ impl DeviceQueue {
     }
 
     /// The time of a reminder has come.
-    pub(super) fn remind(self: &Arc<Self>, number: TurnNumber) {
-        let change = unpoisoned(self.order.lock()).remind(number, shared_mono_us());
+    fn remind(self: &Arc<Self>, number: TurnNumber, due_us: u64) {
+        let change = unpoisoned(self.order.lock()).remind(number, due_us, shared_mono_us());
         self.announce(change);
     }
 
@@ -152,6 +154,9 @@ impl DeviceQueue {
         for granted in change.granted {
             let turn = GrantedTurn { id: granted.read.id, is_overdue: granted.is_overdue };
             granted.read.mailbox.put(|letters| letters.granted.push(turn));
+        }
+        for expired in change.expired {
+            expired.owner.mailbox.put(|letters| letters.expired += 1);
         }
         if let Some((waiter, number, due_us)) = change.reminder {
             let reminder = TurnReminder { queue: Arc::clone(self), number, due_us };
@@ -184,7 +189,7 @@ impl DiskTurn {
 
 #[derive(Clone, Copy)]
 enum TurnClass {
-    Urgent,
+    Urgent { number: TurnNumber },
     Bulk { client: u64, number: TurnNumber },
 }
 
@@ -194,7 +199,7 @@ impl Drop for DiskTurn {
         let change = {
             let mut order = unpoisoned(self.queue.order.lock());
             match self.class {
-                TurnClass::Urgent => order.end_urgent(now_us),
+                TurnClass::Urgent { number } => order.end_urgent(number, now_us),
                 TurnClass::Bulk { client, number } => order.end_bulk(client, number, now_us),
             }
         };
@@ -218,7 +223,7 @@ pub(super) struct TurnReminder {
 
 impl TurnReminder {
     pub(super) fn call(&self) {
-        self.queue.remind(self.number);
+        self.queue.remind(self.number, self.due_us);
     }
 }
 
@@ -230,6 +235,8 @@ pub(super) struct TurnMailbox(Mutex<TurnLetters>);
 pub(super) struct TurnLetters {
     pub(super) granted: Vec<GrantedTurn>,
     pub(super) reminders: Vec<TurnReminder>,
+    /// Turns of the engine that ended before their operations.
+    pub(super) expired: u64,
     driver: Option<Waker>,
 }
 
@@ -246,13 +253,16 @@ impl TurnMailbox {
     }
 
     /// Takes the news, and wakes the driver for later ones.
-    pub(super) fn take(&self, driver: &Waker) -> (Vec<GrantedTurn>, Vec<TurnReminder>) {
+    pub(super) fn take(&self, driver: &Waker) -> TurnLetters {
         let mut letters = unpoisoned(self.0.lock());
         match &mut letters.driver {
             Some(known) => known.clone_from(driver),
             none => *none = Some(driver.clone()),
         }
-        (mem::take(&mut letters.granted), mem::take(&mut letters.reminders))
+        let own = letters.driver.take();
+        let news = mem::take(&mut *letters);
+        letters.driver = own;
+        news
     }
 }
 

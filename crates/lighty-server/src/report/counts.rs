@@ -79,7 +79,7 @@ fn engine(worker: &Worker) -> String {
     format!(
         "file engine {}: {} opens, {} stats, {} of them answered from memory, {} async reads, {} \
          sync reads, {} bytes, open wait {} ms, stat wait {} ms, read wait {} ms, {} under way, {} \
-         urgent at disks, {} bulk reads, bulk wait {} ms, {} overdue",
+         urgent at disks, {} bulk reads, bulk wait {} ms, {} overdue, {} given up, {} turns expired",
         engine.report().name,
         c.opens.get(),
         c.stats.get(),
@@ -95,6 +95,8 @@ fn engine(worker: &Worker) -> String {
         c.bulk.get(),
         ms(&c.bulk_wait_us),
         c.bulk_overdue.get(),
+        c.bulk_abandoned.get(),
+        c.turns_expired.get(),
     )
 }
 

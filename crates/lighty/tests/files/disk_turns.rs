@@ -86,3 +86,23 @@ fn without_bulk_reads_no_read_takes_a_turn() {
     assert_pattern(&got.body, 0, "the file");
     assert_eq!((counter(&server, "files.bulk-reads"), counter(&server, "files.urgent")), (0, 0));
 }
+
+#[test]
+fn log_names_disks_with_an_order_at_the_start() {
+    for (bulk_reads, text) in
+        [("3", Some("3 files at a time on each device")), ("\"auto\"", Some("")), ("0", None)]
+    {
+        let lines =
+            format!("server.max-bulk-reads = {bulk_reads}\nserver.errorlog-level = \"info\"");
+        let server = lighty!().config(&lines).start();
+        server.await_log("is serving");
+        match text {
+            Some(text) => server.await_log(&format!("server.max-bulk-reads: {text}")),
+            None => {
+                // The line would be there before the first response.
+                assert_eq!(server.get("/missing").status, 404);
+                assert!(!server.log().contains("server.max-bulk-reads:"));
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::{Instant, sleep};
 
 use super::super::DiskReads;
+use super::super::order::TURN_LEASE_US;
 use crate::connect::Target;
 use crate::file::{
     EngineChoice, EngineLimits, Fault, FaultOp, FaultPlan, FaultRule, FileEngine, Follow, OpenFile,
@@ -218,8 +219,30 @@ fn abandoned_reads_leave_the_queue_or_keep_their_turn_until_they_end() {
         waiting.abort();
         sleep(Duration::from_millis(200)).await;
         assert!(bed.ends.borrow().is_empty(), "the first one has its turn");
+        let counters = bed.engine.counters();
+        assert_eq!(counters.bulk_abandoned.get(), 1);
+        assert!(counters.bulk_wait_us.get() > 0, "its wait counts");
         running.abort();
         bed.until_ended(1).await;
+    });
+}
+
+#[test]
+fn read_that_never_ends_keeps_its_turn_for_the_time_of_a_lease() {
+    in_simulation(DiskReads::Limit(1), async |bed| {
+        let (a, b) = (bed.open("a").await, bed.open("b").await);
+        bed.slow(&[(&a, Fault::Never), (&b, SLOW)]);
+        let (engine, file) = (bed.engine.clone(), Rc::clone(&a));
+        let stuck = spawn_local(async move { engine.read(&file, 1, OwnedBuf::zeroed(10)).await.1 });
+        yield_now().await;
+        bed.read("b", &b, 65_536);
+        bed.until_ended(1).await;
+        let lease_ms = TURN_LEASE_US / 1_000;
+        let (_, ms) = bed.ends.take()[0];
+        assert!((lease_ms..lease_ms + 2 * READ_MS).contains(&ms), "{ms}");
+        assert_eq!(bed.engine.counters().turns_expired.get(), 1);
+        stuck.abort();
+        let _ = stuck.await;
     });
 }
 

@@ -342,6 +342,20 @@ const ROWS: &[CounterRow] = &[
         "Bulk reads that began beside urgent operations after 50 ms.",
     ),
     CounterRow(
+        "files.bulk-abandoned",
+        "lighty_file_bulk_abandoned",
+        COUNTER,
+        1.0,
+        "Bulk reads given up while they waited for their turns.",
+    ),
+    CounterRow(
+        "files.turns-expired",
+        "lighty_file_expired_turns",
+        COUNTER,
+        1.0,
+        "Turns that ended after 5 s, before their operations.",
+    ),
+    CounterRow(
         "files.bulk-waiting",
         "lighty_file_bulk_waiting",
         GAUGE,

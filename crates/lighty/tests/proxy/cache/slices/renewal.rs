@@ -74,7 +74,7 @@ fn slice_that_shows_a_change_is_fetched_once() {
     assert_eq!((version(&server, "196608-196609"), slices(&backend).len()), (3, 6));
 }
 
-/// A resource whose validations wait until a gate is open.
+/// A resource with validations that wait until a gate is open.
 fn gated(fields: &'static str) -> (Arc<Resource>, Arc<AtomicBool>, Backend) {
     let (resource, gate) = (Resource::new(fields), Arc::new(AtomicBool::new(false)));
     let (own, own_gate) = (Arc::clone(&resource), Arc::clone(&gate));

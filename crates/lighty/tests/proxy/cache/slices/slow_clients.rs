@@ -3,8 +3,8 @@
 use super::renewal::await_stall;
 use super::*;
 
-/// Clients that stop reading a resource of their own, one after the other: bodies that arrive at the
-/// same time have a budget of their own.
+/// Clients that stop reading a resource of their own, one after the other: bodies that arrive at
+/// the same time have a budget of their own.
 fn stalled(server: &Server, backend: &Backend, count: usize) -> Vec<Client> {
     let begin = |number| {
         let mut client = Client::tcp_with_receive_buffer(server.address(), 4_096);

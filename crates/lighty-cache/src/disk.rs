@@ -154,6 +154,8 @@ pub struct Disk {
     queued_bytes: AtomicU64,
     dir: OnceLock<StoreDir>,
     state: AtomicU8,
+    /// Files are left that could not be read or removed: no purge rule may go.
+    keeps_rules: AtomicBool,
     queue: Mutex<DiskQueue>,
     /// The queue has something, or the disk is to be closed.
     has_work: Condvar,
@@ -275,6 +277,7 @@ impl Disk {
             has_written: Condvar::new(),
             counters: DiskCounters::default(),
             report,
+            keeps_rules: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
         }))
     }
@@ -371,17 +374,6 @@ impl Disk {
     /// Bytes of memory that wait for the disk.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.queued_bytes.load(Ordering::Relaxed)
-    }
-
-    /// A moment that no request of a response on the disk, or on the way there, was sent before.
-    pub(crate) fn oldest_moment(&self) -> u64 {
-        if matches!(self.state(), DiskState::Waiting | DiskState::Recovering) {
-            return 0;
-        }
-        // In the order in which responses go from one to the next.
-        let queued = self.queue().oldest_moment();
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.values().fold(queued, |oldest, segment| oldest.min(segment.oldest()))
     }
 
     /// Sums up the memory that waits for the disk.

@@ -97,8 +97,8 @@ struct Seat {
     waker: Option<Waker>,
     /// Bytes of the body that were read.
     read: u64,
-    /// The same, at the last check for stalled passengers.
-    checked: u64,
+    /// The same, at the last check for stalled passengers; `None` before the first one.
+    checked: Option<u64>,
 }
 
 /// The head of a response that passengers share.
@@ -307,6 +307,13 @@ impl Flight {
         self.count(&mut state);
     }
 
+    /// The store does not have the shared pieces: they count here.
+    pub(crate) fn unshare(&self) {
+        let mut state = self.state();
+        state.bytes = state.pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
+        self.count(&mut state);
+    }
+
     /// Keeps only the pieces that a passenger has not read, from now on.
     pub(crate) fn narrow(&self) {
         let mut state = self.state();
@@ -419,12 +426,13 @@ impl Flight {
         if holds_up {
             state.passengers.retain(|_, seat| {
                 let is_late = length - seat.read > window / 2;
-                !is_late || seat.read - seat.checked >= STALLED_BYTES
+                let is_stalled = |checked| seat.read - checked < STALLED_BYTES;
+                !(is_late && seat.checked.is_some_and(is_stalled))
             });
             state.drop_read();
             self.count(&mut state);
         }
-        state.passengers.values_mut().for_each(|seat| seat.checked = seat.read);
+        state.passengers.values_mut().for_each(|seat| seat.checked = Some(seat.read));
         before - state.passengers.len()
     }
 

@@ -206,6 +206,8 @@ pub enum Joined {
     Begins(Pilot, Passenger),
     /// Responses of this key are not shared for now.
     Passes,
+    /// Fetches take all memory for now: the response is not stored.
+    Crowded,
     /// Too many wait.
     Full,
     /// A fetch has failed a moment ago.
@@ -400,7 +402,7 @@ impl ResponseStore {
         }
         if self.is_crowded() {
             shard.tidy(key);
-            return Joined::Passes;
+            return Joined::Crowded;
         }
         let is_second = resource.flights.iter().any(|known| {
             let fits = known.selecting.is_none() || known.selecting == selecting;

@@ -21,6 +21,7 @@ mod request_key;
 mod settings;
 mod slice_range;
 mod slices;
+mod stalls;
 mod stores;
 mod waiting;
 
@@ -485,7 +486,7 @@ async fn attend(
         }
         let mut waiting = None;
         let (passenger, handover) = match query.join(ex) {
-            Joined::Passes => {
+            Joined::Passes | Joined::Crowded => {
                 conclude(ex, own, &query.store, CacheWord::Pass, None);
                 return Step::Next;
             }

@@ -4,11 +4,13 @@
 //! behind it, is ignored.
 
 use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use lighty_io::file::store_dir::StoreDir;
 
-use super::Disk;
 use super::codec::{Reader, Writer};
+use super::{Disk, DiskState};
 use crate::purge::{PurgeEntry, PurgeKind, PurgeTarget};
 use crate::store::ResponseStore;
 
@@ -113,6 +115,24 @@ impl Disk {
         store.purge_entries().iter().for_each(|entry| entry.write(&mut log));
         dir.replace(NAME, &log)?;
         Ok(log.len() as u64)
+    }
+
+    /// Segments are left that could not be read or removed. A later start may read them in: until
+    /// then, all rules stay.
+    pub(super) fn keep_rules(&self) {
+        self.keeps_rules.store(true, Ordering::Relaxed);
+    }
+
+    /// A moment that no request of a response on the disk, or on the way there, was sent before.
+    pub(crate) fn oldest_moment(&self) -> u64 {
+        let is_known = !matches!(self.state(), DiskState::Waiting | DiskState::Recovering);
+        if !is_known || self.keeps_rules.load(Ordering::Relaxed) {
+            return 0;
+        }
+        // In the order in which responses go from one to the next.
+        let queued = self.queue().oldest_moment();
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().fold(queued, |oldest, segment| oldest.min(segment.oldest()))
     }
 }
 

@@ -36,6 +36,8 @@ impl Author {
         }
         if is_complete {
             self.remove_orphans(dir);
+        } else {
+            self.disk.keep_rules();
         }
         Ok(())
     }

@@ -564,9 +564,35 @@ fn an_index_that_takes_too_much_memory_shrinks() {
     let bytes = bed.disk().index_bytes() + bed.store.extent().1;
     assert!(bytes <= 3 << 20, "{bytes}");
     assert!(bed.disk().count() > 1_000, "{}", bed.disk().count());
-    bed.store.limit(Limits { memory: 0, ..small });
-    bed.disk().settle();
+    // Several segments are too many, and nothing else happens that would order more than one away.
+    let memory = 512 << 10;
+    bed.store.limit(Limits { memory, ..small });
+    let fits = || bed.disk().index_bytes() <= memory;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(20), fits));
     assert!(bed.disk().counters().evicted.load(Ordering::Relaxed) > 0);
+    bed.close();
+}
+
+#[test]
+fn rules_stay_while_a_segment_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bed = Bed::open(dir.path());
+    bed.put("/a", b"purged");
+    bed.write("/a");
+    bed.store.purge(PurgeScope::Url(b"host", b"/a"), PurgeKind::Hard);
+    bed.close();
+    let one = segments(dir.path()).pop().expect("a segment");
+    let aside = dir.path().join("aside");
+    fs::rename(&one, &aside).expect("renamed");
+    fs::create_dir(&one).expect("made");
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.disk().oldest_moment(), 0);
+    bed.store.expire_purges();
+    bed.close();
+    fs::remove_dir(&one).expect("removed");
+    fs::rename(&aside, &one).expect("renamed");
+    let bed = Bed::open(dir.path());
+    assert_eq!(bed.get("/a"), None, "it is purged still");
     bed.close();
 }
 

@@ -172,10 +172,16 @@ impl Author {
                     done.inspect_err(|_| self.put_back(objects))
                 }
                 Work::Shrink => {
+                    let before = disk.index_bytes();
                     let done = self.shrink(dir);
                     disk.note_memory();
                     // If the figures from before have led to another order, it is void.
                     disk.queue().must_shrink = false;
+                    // Another segment, unless this one made the index no smaller.
+                    let has_shrunk = disk.index_bytes() < before;
+                    if let Some(store) = self.store.upgrade().filter(|_| has_shrunk) {
+                        store.make_room();
+                    }
                     done
                 }
                 Work::Pause => Ok(()),
@@ -559,7 +565,8 @@ impl Author {
         self.is_reclaiming = false;
         self.drop_rest(dir, &oldest, &footer);
         self.disk.remove_segment(oldest.number);
-        dir.remove(&segment::name(oldest.number))?;
+        let removed = dir.remove(&segment::name(oldest.number));
+        removed.inspect_err(|_| self.disk.keep_rules())?;
         kept.map(|()| true)
     }
 

@@ -121,6 +121,22 @@ fn stalled_passenger_leaves_a_window_that_others_wait_for() {
 }
 
 #[test]
+fn new_passenger_has_time_until_the_second_check() {
+    let flight = Arc::new(Flight::default());
+    let mut cx = Context::from_waker(Waker::noop());
+    let quick = flight.board().expect("room");
+    flight.narrow();
+    let late = flight.board().expect("room");
+    for _ in 0..=WINDOW_BYTES / STALLED_BYTES {
+        flight.push(Bytes::from(vec![0; STALLED_BYTES as usize]));
+    }
+    while take(&quick).is_some() {}
+    assert!(flight.poll_room(&mut cx, WINDOW_BYTES).is_pending());
+    assert_eq!((flight.drop_stalled(), flight.drop_stalled()), (0, 1));
+    drop(late);
+}
+
+#[test]
 fn an_end_without_all_pieces_is_a_break() {
     let flight = Arc::new(Flight::default());
     let (mut one, mut late) = (flight.board().expect("room"), flight.board().expect("room"));

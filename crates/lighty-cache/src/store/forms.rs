@@ -89,8 +89,12 @@ impl ResponseStore {
             return Some(object);
         }
         let object = self.load_from(place)?;
+        if !of.is_of_body(&object.head) {
+            self.remove(&object);
+            return None;
+        }
         self.counters.form_hits.fetch_add(1, Ordering::Relaxed);
-        Some(object).filter(|object| of.is_of_body(&object.head))
+        Some(object)
     }
 
     /// Boards the making of the form, if another request has begun it.

@@ -98,7 +98,11 @@ impl Pilot {
         {
             disk.save(&object);
         }
-        match self.is_sliced && self.store.has_in_memory(&object) {
+        let is_in_memory = self.store.has_in_memory(&object);
+        if !is_in_memory {
+            self.flight.unshare();
+        }
+        match self.is_sliced && is_in_memory {
             true => self.flight.land_stored(&object),
             false => self.flight.land(&object),
         }

@@ -6,26 +6,24 @@ use std::rc::Rc;
 /// Names and values in insertion order. Each name occurs once.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    vars: Vec<(Box<[u8]>, Vec<u8>)>,
+    /// The request's, and behind them a few of earlier requests, which have no value: the next
+    /// request may set them without an allocation.
+    vars: Vec<OwnVariable>,
     /// Variables of the connection. A request's variable overrides one of the same name.
     base: Option<Rc<Variables>>,
-    spare: SpareVariables,
 }
 
-/// Variables of earlier requests that the next one may set without an allocation.
-#[derive(Debug, Default)]
-struct SpareVariables(Vec<(Box<[u8]>, Vec<u8>)>);
-
-impl Clone for SpareVariables {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
+#[derive(Clone, Debug)]
+struct OwnVariable {
+    name: Box<[u8]>,
+    value: Vec<u8>,
+    is_set: bool,
 }
 
-/// Spare variables that are kept.
+/// Variables of earlier requests that are kept.
 const SPARE_MAX: usize = 4;
 
-/// Bytes of the longest value that is kept.
+/// Bytes of the longest value with which one is kept.
 const SPARE_BYTES_MAX: usize = 64;
 
 /// Names and values that many requests share.
@@ -59,8 +57,18 @@ impl Environment {
         self.own(name).or_else(|| self.base.as_ref()?.get(name))
     }
 
+    /// The request's variables.
+    fn set_ones(&self) -> impl Iterator<Item = &OwnVariable> {
+        self.vars.iter().take_while(|var| var.is_set)
+    }
+
     fn own(&self, name: &[u8]) -> Option<&[u8]> {
-        self.vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_slice())
+        self.set_ones().find(|var| *var.name == *name).map(|var| var.value.as_slice())
+    }
+
+    fn own_mut(&mut self, name: &[u8]) -> Option<&mut Vec<u8>> {
+        let mut set = self.vars.iter_mut().take_while(|var| var.is_set);
+        set.find(|var| *var.name == *name).map(|var| &mut var.value)
     }
 
     /// Sets the connection's variables, which lie beneath those of the request.
@@ -70,35 +78,32 @@ impl Environment {
 
     /// Sets a variable, replacing any previous value.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
-        match self.vars.iter_mut().find(|(known, _)| **known == *name) {
-            Some((_, old)) => {
-                old.clear();
-                old.extend_from_slice(value);
-            }
-            None => {
-                let spare = &mut self.spare.0;
-                let known = spare.iter().position(|(known, _)| **known == *name);
-                let mut var = match known {
-                    Some(at) => spare.swap_remove(at),
-                    None => (name.into(), Vec::new()),
-                };
-                var.1.extend_from_slice(value);
-                self.vars.push(var);
-            }
+        if let Some(old) = self.own_mut(name) {
+            old.clear();
+            return old.extend_from_slice(value);
         }
+        let set = self.set_ones().count();
+        let spare = self.vars.iter().position(|var| !var.is_set && *var.name == *name);
+        let mut var = match spare {
+            Some(at) => self.vars.remove(at),
+            None => OwnVariable { name: name.into(), value: Vec::new(), is_set: true },
+        };
+        var.is_set = true;
+        var.value.extend_from_slice(value);
+        self.vars.insert(set, var);
     }
 
     /// Appends to a variable's value, after a comma and a space.
     pub fn append(&mut self, name: &[u8], value: &[u8]) {
-        match self.vars.iter_mut().find(|(known, _)| **known == *name) {
-            Some((_, old)) if !old.is_empty() => {
+        match self.own_mut(name) {
+            Some(old) if !old.is_empty() => {
                 old.extend_from_slice(b", ");
                 old.extend_from_slice(value);
             }
             _ => match self.base.as_ref().and_then(|base| base.get(name)) {
                 Some(shared) => {
                     let joined = [shared, b", ", value].concat();
-                    self.vars.push((name.into(), joined));
+                    self.set(name, &joined);
                 }
                 None => self.set(name, value),
             },
@@ -107,24 +112,23 @@ impl Environment {
 
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let own = self.vars.iter().map(|(name, value)| (&**name, value.as_slice()));
+        let own = self.set_ones().map(|var| (&*var.name, var.value.as_slice()));
         let base = self.base.iter().flat_map(|base| base.iter());
         base.filter(|(name, _)| self.own(name).is_none()).chain(own)
     }
 
     /// True if there are no variables.
     pub fn is_empty(&self) -> bool {
-        self.vars.is_empty() && self.base.is_none()
+        self.set_ones().next().is_none() && self.base.is_none()
     }
 
     /// Removes the request's variables and keeps the connection's.
     pub fn clear_own(&mut self) {
-        for (name, mut value) in self.vars.drain(..) {
-            if value.capacity() <= SPARE_BYTES_MAX {
-                value.clear();
-                self.spare.0.truncate(SPARE_MAX - 1);
-                self.spare.0.insert(0, (name, value));
-            }
+        self.vars.retain(|var| var.value.capacity() <= SPARE_BYTES_MAX);
+        self.vars.truncate(SPARE_MAX);
+        for var in &mut self.vars {
+            var.value.clear();
+            var.is_set = false;
         }
     }
 
@@ -139,7 +143,7 @@ impl Environment {
 mod tests {
     use std::rc::Rc;
 
-    use super::{Environment, Variables};
+    use super::{Environment, SPARE_BYTES_MAX, SPARE_MAX, Variables};
 
     #[test]
     fn set_replaces_and_append_adds() {
@@ -155,6 +159,17 @@ mod tests {
         assert_eq!(names, [b"A", b"B"]);
         environment.clear();
         assert!(environment.is_empty());
+        // The order is that of the new request, whatever is left of the one before.
+        for name in [b"B", b"X", b"A"] {
+            environment.set(name, b"new");
+        }
+        let all: Vec<_> = environment.iter().collect();
+        let wanted: [(&[u8], &[u8]); 3] = [(b"B", b"new"), (b"X", b"new"), (b"A", b"new")];
+        assert_eq!(all, wanted);
+        environment.set(b"L", &[b'l'; SPARE_BYTES_MAX + 1]);
+        environment.clear();
+        assert!(environment.vars.len() <= SPARE_MAX);
+        assert!(environment.vars.iter().all(|var| *var.name != *b"L" && var.value.is_empty()));
     }
 
     #[test]

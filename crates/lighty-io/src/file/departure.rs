@@ -36,6 +36,12 @@ pub(super) struct TurnAlarm {
 }
 
 impl TurnAlarm {
+    /// Adds a reminder. The earlier ones of its queue are void.
+    fn add(&mut self, reminder: TurnReminder) {
+        self.reminders.retain(|known| !known.is_of_same_queue(&reminder));
+        self.reminders.push(reminder);
+    }
+
     /// Takes the due reminders, and waits for the next one.
     fn poll(&mut self, cx: &mut Context<'_>) -> Vec<TurnReminder> {
         let mut due = Vec::new();
@@ -240,7 +246,7 @@ impl FileEngineInner {
         for turn in letters.granted {
             let id = Id::from_u64(turn.id);
             // `None`: the read was abandoned, and its turn has ended.
-            if let Some(waited_us) = self.flight.turn_wait_us(id) {
+            if let Some(waited_us) = self.flight.begin_turn(id) {
                 add(&self.counters.bulk_wait_us, waited_us);
                 add(&self.counters.bulk_overdue, u64::from(turn.is_overdue));
                 self.depart(id);
@@ -248,7 +254,7 @@ impl FileEngineInner {
         }
         let due = {
             let mut alarm = self.alarm.borrow_mut();
-            alarm.reminders.extend(letters.reminders);
+            letters.reminders.into_iter().for_each(|reminder| alarm.add(reminder));
             alarm.poll(cx)
         };
         due.iter().for_each(TurnReminder::call);

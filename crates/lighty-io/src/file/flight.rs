@@ -104,6 +104,8 @@ struct FlightSlot {
     abandoned: bool,
     /// Held until the operation ends.
     turn: Option<DiskTurn>,
+    /// It no longer waits for a bulk turn.
+    has_turn: bool,
 }
 
 /// The slots of one engine.
@@ -128,7 +130,8 @@ impl Flight {
 
     pub(super) fn insert(&self, job: FileJob, departure: Departure) -> Id {
         let (state, waker) = (FlightState::Waiting, None);
-        let slot = FlightSlot { job, departure, state, waker, abandoned: false, turn: None };
+        let (abandoned, turn, has_turn) = (false, None, false);
+        let slot = FlightSlot { job, departure, state, waker, abandoned, turn, has_turn };
         self.count.set(self.count.get() + 1);
         let mut slots = self.slots.borrow_mut();
         let at = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -153,9 +156,12 @@ impl Flight {
         slot_of(&mut self.slots.borrow_mut(), id).map(|slot| slot.departure)
     }
 
-    /// Time since an operation requested its turn, in microseconds.
-    pub(super) fn turn_wait_us(&self, id: Id) -> Option<u64> {
-        slot_of(&mut self.slots.borrow_mut(), id)?.turn.as_ref().map(DiskTurn::age_us)
+    /// An operation has its turn. Returns the time since it requested that, in microseconds.
+    pub(super) fn begin_turn(&self, id: Id) -> Option<u64> {
+        let mut slots = self.slots.borrow_mut();
+        let slot = slot_of(&mut slots, id)?;
+        slot.has_turn = true;
+        slot.turn.as_ref().map(DiskTurn::age_us)
     }
 
     /// Bulk reads that have not begun.
@@ -280,7 +286,7 @@ impl Flight {
                 return Some(AbandonedWait::Runs);
             }
             let turn = slot.turn.as_ref().filter(|turn| turn.is_bulk());
-            let waits = matches!(slot.state, FlightState::Waiting);
+            let waits = matches!(slot.state, FlightState::Waiting) && !slot.has_turn;
             let waited_us = turn.filter(|_| waits).map(DiskTurn::age_us);
             drop(slots);
             // Also drops the buffer and the file.

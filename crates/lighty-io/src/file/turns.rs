@@ -222,6 +222,10 @@ pub(super) struct TurnReminder {
 }
 
 impl TurnReminder {
+    pub(super) fn is_of_same_queue(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.queue, &other.queue)
+    }
+
     pub(super) fn call(&self) {
         self.queue.remind(self.number, self.due_us);
     }

@@ -20,12 +20,12 @@ use lighty_core::pipeline::filter::{Filter, Source};
 use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Level};
 use lighty_http::{Fields, Known, Status, date};
-use lighty_io::clock::alarms::Alarm;
 
 use super::handover::{HandoverEnd, Unshared};
 use super::purging;
 use super::settings::{CacheSettings, Finish};
 use super::slice_range::SliceRange;
+use super::stalls::{STALL_MS, StallChecks};
 
 /// Rest of a body that is fetched although no client waits for it.
 const SMALL_REST_BYTES: u64 = 1 << 20;
@@ -36,10 +36,6 @@ const SENDS_MAX: u32 = 2;
 
 /// Time for which requests get the status of a fetch that has failed twice, in milliseconds.
 const HOLD_MS: u64 = 1_000;
-
-/// Time between two checks for clients that hold up others, in milliseconds. A body too large to be
-/// stored goes on at the rate of its slowest reader.
-const STALL_MS: u64 = 10_000;
 
 /// A fetch.
 pub(super) struct Fill {
@@ -352,7 +348,7 @@ impl Fill {
         };
         let (mut pushed, mut is_storable) = (0, true);
         let machine = Rc::clone(&self.part.machine);
-        let mut check_ms = machine.clock.mono_ms() + STALL_MS;
+        let mut stalls = StallChecks::begin(&machine);
         loop {
             let goes_on = is_storable && self.goes_on(pushed, length);
             let pilot = &self.pilot;
@@ -363,10 +359,8 @@ impl Fill {
                 std::task::ready!(pilot.poll_room(cx));
                 body.poll_next(cx).map(Some)
             });
-            let left_ms = check_ms.saturating_sub(machine.clock.mono_ms()).max(1);
-            let Some(next) = Alarm::limit(&machine.alarms, left_ms, next).await else {
-                check_ms = machine.clock.mono_ms() + STALL_MS;
-                self.drop_stalled();
+            let Some(next) = stalls.limit(&machine, next).await else {
+                self.report_stalled(stalls.check(&machine, &self.pilot));
                 continue;
             };
             let Some(next) = next else { return };
@@ -391,9 +385,8 @@ impl Fill {
         }
     }
 
-    /// Cuts off clients that read nothing and hold up others.
-    fn drop_stalled(&self) {
-        let dropped = self.pilot.drop_stalled();
+    /// Logs that clients were cut off.
+    fn report_stalled(&self, dropped: usize) {
         if dropped > 0 {
             let text = format!(
                 "cache: {dropped} clients have read less than 64 KiB in {} s, and held up others \

@@ -12,13 +12,14 @@ use lighty_cache::store::{FormOf, JoinedForm, Pilot, ResponseStore};
 use lighty_core::exchange::body::Body;
 use lighty_core::exchange::encoded_forms::{EncodedForms, FormSearch};
 use lighty_core::exchange::response::BodyOrigin;
-use lighty_core::{Exchange, Filter};
+use lighty_core::{Exchange, Filter, Machine};
 use lighty_http::Known;
 
 use super::answer::{OpenContent, WholeContent};
 use super::body::FlightBody;
 use super::cold::ColdStart;
 use super::fill::bytes_of;
+use super::stalls::StallChecks;
 
 /// Uses of a stored response from which on its forms are kept.
 const DUE_USES: u8 = 2;
@@ -127,7 +128,7 @@ impl EncodedForms for StoredForms {
             Some(JoinedForm::Passenger(passenger)) => Ok(arriving(ex, passenger)),
             Some(JoinedForm::Begins(pilot, passenger)) => {
                 let encoded = plain.filtered(encoder, &ex.machine.engine);
-                tokio::task::spawn_local(store(pilot, encoded));
+                tokio::task::spawn_local(store(pilot, encoded, Rc::clone(&ex.machine)));
                 Ok(arriving(ex, passenger))
             }
         }
@@ -142,9 +143,10 @@ fn arriving(ex: &Exchange, passenger: Passenger) -> Body {
 
 /// Stores a body, whose pieces are in memory, and gives them to all that wait for it. Dropped, the
 /// pilot tells them that it has broken off.
-async fn store(mut pilot: Pilot, body: Body) {
+async fn store(mut pilot: Pilot, body: Body, machine: Rc<Machine>) {
     let Body::Stream(mut body) = body else { return };
     let mut is_storable = true;
+    let mut stalls = StallChecks::begin(&machine);
     loop {
         let next = poll_fn(|cx| {
             if !is_storable && pilot.poll_empty(cx).is_ready() {
@@ -153,7 +155,11 @@ async fn store(mut pilot: Pilot, body: Body) {
             std::task::ready!(pilot.poll_room(cx));
             body.poll_next(cx).map(Some)
         });
-        match next.await {
+        let Some(next) = stalls.limit(&machine, next).await else {
+            stalls.check(&machine, &pilot);
+            continue;
+        };
+        match next {
             Some(Some(Ok(chunk))) => match bytes_of(chunk) {
                 Some(piece) => is_storable &= pilot.push(piece),
                 None => return,

@@ -51,6 +51,11 @@ impl Unsliceable {
 }
 
 impl SliceRange {
+    /// True if the slice is all of the representation.
+    pub(super) fn has_whole(&self, version: &SliceVersion) -> bool {
+        version.total <= self.bytes
+    }
+
     pub(super) fn new(key: Key, bytes: u64, index: u64, expected: Option<SliceVersion>) -> Self {
         Self { key, bytes, index, expected }
     }

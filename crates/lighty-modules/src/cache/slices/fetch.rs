@@ -98,7 +98,9 @@ impl Fill {
         }
         self.store.note_version(&slice.key, &head.selecting, version);
         self.pilot.outlive_drop(&slice.key, &head.head.tags);
-        self.pilot.set_sliced();
+        if !slice.has_whole(version) {
+            self.pilot.set_sliced();
+        }
         self.stream(head).await;
     }
 
@@ -178,7 +180,7 @@ impl Fill {
                 self.conclude(fetched).await;
             }
             Joined::Passenger(_) | Joined::Full | Joined::Failed(_) => self.pilot.retry(),
-            Joined::Passes => self.give_away(Unstorable::Partial),
+            Joined::Passes | Joined::Crowded => self.give_away(Unstorable::Partial),
         }
     }
 }

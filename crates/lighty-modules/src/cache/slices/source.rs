@@ -29,6 +29,9 @@ use super::fetch::drop_versions;
 /// Slices whose presence a request checks before it is counted as a hit.
 const CHECKED_SLICES_MAX: u64 = 1_024;
 
+/// Time for which a response under way waits for memory before it tries again, in milliseconds.
+const CROWDED_MS: u64 = 250;
+
 /// The slices of a resource, for one request.
 pub(super) struct SliceSource {
     pub(super) store: Arc<ResponseStore>,
@@ -267,7 +270,12 @@ impl SliceSource {
             let fields = &self.template.request.fields;
             let joined = self.store.join(&query.key, fields, self.has_credentials, now_ms);
             let (passenger, handover) = match joined {
-                Joined::Passes => return Err(SliceFault::Passes),
+                // A response under way waits for memory.
+                Joined::Crowded if expected.is_some() => {
+                    self.wait_for_memory().await;
+                    continue;
+                }
+                Joined::Passes | Joined::Crowded => return Err(SliceFault::Passes),
                 Joined::Full => return Err(SliceFault::Full),
                 Joined::Failed(failure) => {
                     return match stale.filter(|object| self.may_serve_stale(object)) {
@@ -299,6 +307,12 @@ impl SliceSource {
             }
         }
         Err(SliceFault::Again)
+    }
+
+    /// Waits for other fetches to end.
+    async fn wait_for_memory(&self) {
+        let alarms = &self.template.machine.alarms;
+        let _ = Alarm::limit(alarms, CROWDED_MS, std::future::pending::<()>()).await;
     }
 
     /// The word for the use of a stored slice; `None` if it is validated first.

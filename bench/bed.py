@@ -100,7 +100,7 @@ def up(args, name="diskbed", files=None, disk=(), large=None, writer=None):
             rig.say("making the files on the disk, once")
             dirs, each, size = files or (args.dirs, 100, 102400)
             slack = 1.03 * beside(diskbed, dirs * each * size, large)
-            bed.make(dirs, each, size, 3 * slack if writer else slack, 0)
+            bed.make(dirs, each, size, 3 * slack if writer else slack, 16384 if writer else 0)
         bed.up(["--speed", str(args.speed), *disk])
         try:
             yield diskbed, bed
@@ -140,11 +140,11 @@ def beside(diskbed, small_bytes, large):
     return (small_bytes + count * size) / small_bytes
 
 
-def measured(diskbed, disk, make, args, turn, parallel, fetches):
+def measured(diskbed, disk, make, args, turn, parallel, fetches, warmup=0):
     """What diskbed has to say of one run of a server of servers.chosen()."""
     argv, port = make()
     return diskbed.measure(disk, argv, port, memory_mb=args.memory, parallel=parallel,
-                           fetches=fetches, seed=turn + 1, log=disk.state + "/server.out")
+                           fetches=fetches, warmup=warmup, seed=turn + 1, log=disk.state + "/server.out")
 
 
 def kept(r):

@@ -27,6 +27,8 @@ import servers
 EACH, SIZE = 100, 102400        # files in a directory, and their bytes
 STORES = {"lighty": "lighty-store", "nginx": "nginx-cache"}
 SOON_S = 120
+WARMUP_S = 3                    # a server reads its index in
+LOST_MAX = 10                   # requests to the backend in a run
 
 
 def main():
@@ -45,14 +47,17 @@ def main():
     names = args.servers.split(",")
     bases = sorted({name.partition(":")[0] for name in names})
     runs, makers = {}, {}
-    image = Image(args, bases, backend, state)
+    port = known_port(state + "/port")
+    image = Image(args, bases, backend, state, port)
     with bed.up(args, "cold-cached", (args.dirs, EACH, SIZE), writer=image.write) as (diskbed, disk):
+        backend.serve(diskbed)
         for name in names:
-            makers |= dict(servers.chosen(one(args, name), tuning(backend, disk.data), disk.data))
+            for _, make in servers.chosen(one(args, name), tuning(backend, disk.data), disk.data):
+                makers[name] = at_port(make, port)
         for turn in range(args.repeat):
             for name, make in makers.items():
                 before = backend.requests
-                r = bed.measured(diskbed, disk, make, args, turn, args.parallel, args.fetches)
+                r = bed.measured(diskbed, disk, make, args, turn, args.parallel, args.fetches, WARMUP_S)
                 rig.say(diskbed.summary_line(name, r))
                 row = {**bed.kept(r), "backend": backend.requests - before}
                 runs.setdefault(name, []).append(row)
@@ -60,6 +65,27 @@ def main():
     show(results)
     rig.save(args, "cold_cached", {"speed": args.speed, "servers": results},
              servers.versions(args, makers))
+
+
+def known_port(path):
+    """The port of all servers. Keys of responses have it, so it stays with the image."""
+    if not os.path.exists(path):
+        with open(path, "w") as f:
+            f.write(str(rig.free_port()))
+    with open(path) as f:
+        return int(f.read())
+
+
+def at_port(make, port):
+    """The same server at this port."""
+    def made():
+        argv, given = make()
+        with open(argv[-1]) as f:
+            text = f.read().replace(str(given), str(port))
+        with open(argv[-1], "w") as f:
+            f.write(text)
+        return argv, port
+    return made
 
 
 def one(args, name):
@@ -93,12 +119,13 @@ def tuning(backend, where):
 class Image:
     """Writes the stores of all servers onto the disk, when its image is made."""
 
-    def __init__(self, args, bases, backend, state):
-        self.args, self.bases, self.backend, self.state = args, bases, backend, state
+    def __init__(self, args, bases, backend, state, port):
+        self.args, self.bases, self.backend = args, bases, backend
+        self.state, self.port = state, port
 
     def write(self, diskbed, root, dirs, each, size):
         paths = list(diskbed.mkfiles.url_paths(dirs, each))
-        self.backend.content = lambda path: diskbed.mkfiles.content(path, size)
+        self.backend.serve(diskbed)
         for base in self.bases:
             rig.say(f"{base} stores {len(paths)} responses, once")
             # In the page cache of this machine, which is faster than the image.
@@ -106,6 +133,7 @@ class Image:
             os.makedirs(f"{where}/{STORES[base]}")
             os.chmod(where, 0o755)
             (name, make), = servers.chosen(one(self.args, base), tuning(self.backend, where), where)
+            make = at_port(make, self.port)
             with servers.serving(self.args, name, make) as server:
                 with concurrent.futures.ThreadPoolExecutor(4) as pool:
                     list(pool.map(lambda part: fetch(server.port, part), parts(paths, 100)))
@@ -178,6 +206,10 @@ class Backend:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
+    def serve(self, diskbed):
+        self.content = lambda path: diskbed.mkfiles.content(path, SIZE)
+
+
 def show(results):
     base = results.get("nginx:aio", {}).get("fetches_s", 0)
     rig.say(f"\n{'server':14s} fetches/s     x nginx:aio  blocked  first/fetch ms  errors backend")
@@ -185,6 +217,8 @@ def show(results):
         rig.say(f"{name:14s} {r['fetches_s']:6.1f} [{r['lowest']:.0f}-{r['highest']:.0f}]"
                 f"   x{rig.ratio(r['fetches_s'], base):5.2f}   {r['blocked_pct']:5.1f} %"
                 f"  {r['first_ms']:.0f} / {r['fetch_ms']:.0f}  {r['errors']:g} {r['backend']:g}")
+    if any(r["backend"] > LOST_MAX for r in results.values()):
+        rig.say("a server has lost responses: its rate is partly the backend's")
     if any(r["backing_late"] > bed.LATE_READS_MAX for r in results.values()):
         rig.say("the host's own disk was late: this run is worth nothing")
 

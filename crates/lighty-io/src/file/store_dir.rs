@@ -289,6 +289,13 @@ impl StoreFile {
         Ok(u64::try_from(rustix::fs::fstat(&*self.file)?.st_size).unwrap_or(0))
     }
 
+    /// Has the kernel read a part ahead, without waiting for it.
+    pub fn will_need(&self, offset: u64, bytes: u64) {
+        // It would be read later otherwise.
+        let bytes = std::num::NonZeroU64::new(bytes);
+        let _ = rustix::fs::fadvise(&*self.file, offset, bytes, rustix::fs::Advice::WillNeed);
+    }
+
     /// Reads until the buffer is full or the file ends. Returns the number of bytes.
     ///
     /// # Errors
